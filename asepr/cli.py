@@ -1,0 +1,313 @@
+"""The command line: arguments to configs, results to text or JSON, errors to exit codes."""
+
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from asepr.errors import AseprError
+
+if TYPE_CHECKING:
+    from asepr.pipeline import Progress
+
+EXIT_BAD_INPUT = 2
+EXIT_FAULTS = 1
+EXIT_TERMINATED = 143
+
+app = typer.Typer(
+    help="Partition huge attributed graphs into self-contained shards, check them, and train on them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+DatasetPath = Annotated[Path, typer.Argument(metavar="OUT", help="The dataset folder, that of manifest.json.")]
+
+
+@app.command("partition")
+def partition_command(
+    edges: Annotated[Path, typer.Argument(help="Parquet, npy (E, 2), CSV, TSV or whitespace text; text may be .gz.")],
+    output: Annotated[Path, typer.Option("--out", "-o", help="Folder to make; it must not exist or be empty.")],
+    num_parts: Annotated[int, typer.Option("--parts", "-k", help="Number of parts.")],
+    nodes: Annotated[
+        Path | None, typer.Option(help="Parquet with id, and label, split, ntype, feature columns.")
+    ] = None,
+    features: Annotated[Path | None, typer.Option(help="Node features: npy (N, F) or scipy CSR npz.")] = None,
+    edge_features: Annotated[Path | None, typer.Option(help="Edge features: npy (E, F) or scipy CSR npz.")] = None,
+    method: Annotated[str, typer.Option(help="asepr, random, dbh, hdrf or metis.")] = "asepr",
+    layout: Annotated[str, typer.Option(help="vertex-cut or edge-cut.")] = "vertex-cut",
+    imbalance: Annotated[float, typer.Option(help="How far a part may exceed its share: 0.05 is 5 %.")] = 0.05,
+    seed: Annotated[int, typer.Option(help="Same input, options and seed: the same bytes.")] = 0,
+    capacities: Annotated[str, typer.Option(help="Relative sizes of the parts, as 1,1,2; empty: equal.")] = "",
+    num_nodes: Annotated[int | None, typer.Option(help="Number of nodes, where no file says.")] = None,
+    reduce_features: Annotated[
+        int | None, typer.Option(help="Keep this many singular directions of the node features.")
+    ] = None,
+    src: Annotated[str, typer.Option(help="Column of source ids.")] = "src",
+    dst: Annotated[str, typer.Option(help="Column of destination ids.")] = "dst",
+    etype: Annotated[str, typer.Option(help="Column of edge types, read if there.")] = "etype",
+    weight: Annotated[str, typer.Option(help="Column of edge weights, read if there.")] = "weight",
+    node_id: Annotated[str, typer.Option("--id", help="Column of node ids.")] = "id",
+    label: Annotated[str, typer.Option(help="Column of labels, read if there.")] = "label",
+    split: Annotated[str, typer.Option(help="Column of train, val, test; read if there.")] = "split",
+    ntype: Annotated[str, typer.Option(help="Column of node types, read if there.")] = "ntype",
+    feature_columns: Annotated[
+        str, typer.Option(help="Feature columns of the node file, as a,b,c; empty: feat, features, feat_*.")
+    ] = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """Partition a graph and write one self-contained shard a part."""
+    with _errors_to_exit_codes():
+        from asepr.formats.edge_readers import EdgeColumns
+        from asepr.formats.node_sources import NodeColumns
+        from asepr.pipeline import PipelineConfig, partition
+
+        config = PipelineConfig(
+            num_parts=num_parts,
+            method=method,
+            layout=layout,  # type: ignore[arg-type]  # checked there
+            imbalance=imbalance,
+            seed=seed,
+            capacities=_numbers(capacities),
+            num_nodes=num_nodes,
+            reduce_features=reduce_features,
+            edge_columns=EdgeColumns(src=src, dst=dst, etype=etype, weight=weight),
+            node_columns=NodeColumns(
+                id=node_id,
+                label=label,
+                split=split,
+                ntype=ntype,
+                features=tuple(filter(None, feature_columns.split(","))),
+            ),
+        )
+        with _progress() as progress:
+            result = partition(
+                edges,
+                output,
+                config,
+                nodes=nodes,
+                features=features,
+                edge_features=edge_features,
+                progress=progress,
+            )
+        values = result.to_dict()
+        _print_json(values) if as_json else _print_partition(values)
+
+
+@app.command("inspect")
+def inspect_command(path: DatasetPath, as_json: JsonFlag = False) -> None:
+    """Show how good a partition is: replication, cut, balances, halos, and who sends how much to whom."""
+    with _errors_to_exit_codes():
+        from asepr.pipeline import inspect
+
+        values = inspect(path).to_dict()
+        _print_json(values) if as_json else _print_quality(path, values)
+
+
+@app.command("verify")
+def verify_command(path: DatasetPath, as_json: JsonFlag = False) -> None:
+    """Check every checksum and every invariant of a dataset; exit 1 and list what is wrong otherwise."""
+    with _errors_to_exit_codes():
+        from asepr.pipeline import verify
+
+        faults = verify(path)
+        if as_json:
+            _print_json({"ok": not faults, "faults": faults})
+        else:
+            for fault in faults:
+                print(fault)
+            print(f"{path}: {len(faults)} faults" if faults else f"{path}: ok, every checksum and invariant holds")
+        if faults:
+            raise typer.Exit(EXIT_FAULTS)
+
+
+@app.command("train")
+def train_command(
+    path: DatasetPath,
+    model: Annotated[str, typer.Option(help="sage, sage-sum, gcn or gin.")] = "sage",
+    epochs: Annotated[int, typer.Option(help="Full-graph steps.")] = 30,
+    layers: Annotated[int, typer.Option(help="Number of convolutions.")] = 2,
+    hidden: Annotated[int, typer.Option(help="Width of the hidden layers.")] = 128,
+    lr: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 0.01,
+    weight_decay: Annotated[float, typer.Option(help="Weight decay of Adam.")] = 5e-4,
+    dropout: Annotated[float, typer.Option(help="Chance that a hidden entry is zeroed.")] = 0.5,
+    seed: Annotated[int, typer.Option(help="Of the first weights and of dropout.")] = 0,
+    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
+    eval_every: Annotated[int, typer.Option(help="Epochs between evaluations.")] = 1,
+    checkpoint: Annotated[str, typer.Option(help="Folder for checkpoints; empty: none.")] = "",
+    checkpoint_every: Annotated[int, typer.Option(help="Epochs between checkpoints.")] = 10,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
+    metrics: Annotated[str, typer.Option(help="File to append each epoch's metrics to, as JSON lines.")] = "",
+    timeout_s: Annotated[float, typer.Option(help="How long a process waits for another, in seconds.")] = 300.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Train on all shards of a dataset, one process a shard, with the exact exchange of halo rows."""
+    with _errors_to_exit_codes():
+        try:
+            from asepr.trainer_plugin.launch import launch
+            from asepr.trainer_plugin.train import TrainConfig
+        except ImportError as error:
+            raise AseprError(f"train: torch must be importable, got: {error}; pip install 'asepr[train]'") from error
+
+        values = launch(
+            path,
+            TrainConfig(
+                model=model,
+                epochs=epochs,
+                layers=layers,
+                hidden=hidden,
+                lr=lr,
+                weight_decay=weight_decay,
+                dropout=dropout,
+                seed=seed,
+                dtype=dtype,
+                eval_every=eval_every,
+                checkpoint=checkpoint,
+                checkpoint_every=checkpoint_every,
+                resume=resume,
+                metrics=metrics,
+                timeout_s=timeout_s,
+            ),
+        )
+        _print_json(values) if as_json else _print_training(path, values)
+
+
+@contextlib.contextmanager
+def _errors_to_exit_codes() -> Iterator[None]:
+    """Turn our own errors into one line on stderr and exit code 2, and SIGTERM into a clean end."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    except AseprError as error:
+        print(f"asepr: error: {error}", file=sys.stderr)
+        raise typer.Exit(EXIT_BAD_INPUT) from error
+    except MemoryError as error:
+        print("asepr: error: memory: must hold the run, got none left; use a machine with more", file=sys.stderr)
+        raise typer.Exit(EXIT_BAD_INPUT) from error
+
+
+def _terminate(number: int, frame: object) -> NoReturn:
+    del number, frame
+    raise SystemExit(EXIT_TERMINATED)
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator["Progress | None"]:
+    """Show phases and edges on stderr where that is a terminal; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    with Bar(
+        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=Console(stderr=True)
+    ) as bar:
+        yield _BarProgress(bar)
+
+
+class _BarProgress:
+    """A line a phase: its name, and how many edges went through it."""
+
+    def __init__(self, bar: Any) -> None:
+        self._bar = bar
+        self._task: Any = None
+        self._name = ""
+        self._edges = 0
+
+    def phase(self, name: str) -> None:
+        if self._task is not None:
+            self._bar.stop_task(self._task)
+        self._name, self._edges = name, 0
+        self._task = self._bar.add_task(name, total=None)
+
+    def advance(self, num_edges: int) -> None:
+        self._edges += num_edges
+        self._bar.update(self._task, description=f"{self._name}: {self._edges:,} edges")
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(item) for item in text.split(",") if item)
+    except ValueError as error:
+        raise AseprError(f"--capacities must be numbers as 1,1,2, got '{text}'; mend the list") from error
+
+
+def _print_json(values: dict[str, Any]) -> None:
+    print(json.dumps(values))
+
+
+def _print_partition(values: dict[str, Any]) -> None:
+    print(
+        f"{values['path']}: {values['num_nodes']:,} nodes and {values['num_edges']:,} edges in {values['num_parts']} "
+        f"parts by {values['method']} ({values['layout']})\n"
+        f"replication factor {values['replication_factor']:.3f}, edge cut {values['edge_cut']:.3f}, "
+        f"edge balance {values['edge_balance']:.3f}, replica balance {values['replica_balance']:.3f}\n"
+        f"{values['seconds']:.1f} s, peak {values['peak_rss_bytes'] / 1e6:.0f} MB; "
+        + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in values["phase_seconds"].items())
+    )
+
+
+def _print_training(path: Path, values: dict[str, Any]) -> None:
+    print(
+        f"{path}: {values['num_parts']} processes, {values['epoch'] + 1} epochs, loss {values['loss']:.4f}\n"
+        f"test accuracy {values['test_acc']:.4f}, validation {values['val_acc']:.4f}; "
+        f"at the best validation (epoch {values['best_epoch']}) test {values['best_test_acc']:.4f}\n"
+        f"last epoch {values['seconds']:.2f} s, rank 0 sent {values['bytes_sent'] / 1e6:.2f} MB"
+    )
+
+
+def _print_quality(path: Path, values: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    summary = Table(title=f"Quality of {path}", title_justify="left", show_header=False)
+    for name in (
+        "replication_factor",
+        "edge_cut",
+        "edge_balance",
+        "replica_balance",
+        "node_balance",
+        "train_balance",
+    ):
+        value = values[name]
+        summary.add_row(name.replace("_", " "), "no split" if value is None else f"{value:.4f}")
+    console.print(summary)
+    parts = Table(title="Parts", title_justify="left")
+    sent = [sum(row) for row in values["comm_matrix"]]
+    columns = {
+        "edges": values["edges"],
+        "inner": values["inner_nodes"],
+        "halo": values["halo_nodes"],
+        "train": values["train_nodes"] or ["-"] * len(sent),
+        "inner features, MB": [f"{b / 1e6:.1f}" for b in values["feature_bytes"]["inner"]],
+        "halo features, MB": [f"{b / 1e6:.1f}" for b in values["feature_bytes"]["halo"]],
+        "rows sent": sent,
+    }
+    parts.add_column("part", justify="right")
+    for name in columns:
+        parts.add_column(name, justify="right")
+    for rank in range(len(sent)):
+        parts.add_row(str(rank), *(_cell(column[rank]) for column in columns.values()))
+    console.print(parts)
+
+
+def _cell(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

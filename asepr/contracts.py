@@ -1,0 +1,265 @@
+"""The records and protocols that cross rooms. Numpy only; nothing here reads or writes a byte.
+
+Axes: N nodes, E edges, K parts, C clusters, H halo rows, F features.
+Ids: `nid` / `eid` are global, `lid` is local to a shard (inner rows first, then halo rows).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+IdArray: TypeAlias = npt.NDArray[np.int64]
+PartArray: TypeAlias = npt.NDArray[np.int32]
+EdgePartArray: TypeAlias = npt.NDArray[np.int16]
+FloatArray: TypeAlias = npt.NDArray[np.float32]
+ByteArray: TypeAlias = npt.NDArray[np.uint8]
+
+CopyBits: TypeAlias = npt.NDArray[np.uint64]
+
+Layout: TypeAlias = Literal["vertex-cut", "edge-cut"]
+LAYOUTS: tuple[Layout, ...] = ("vertex-cut", "edge-cut")
+
+MAX_PARTS = 4096
+"""The most parts a run may have; `edge_part` is int16 and replica sets are bitsets of K bits."""
+
+NO_LABEL = -1
+SPLIT_CODES: dict[str, int] = {"": 0, "train": 1, "val": 2, "test": 3}
+"""Code of each split name in `NodeTable.split`; 0 is a node in none of the three."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EdgeChunk:
+    """A run of consecutive input edges.
+
+    Attributes
+    ----------
+    src, dst : int64 (E_chunk,), ids in [0, N)
+    first_eid : int
+        The input row of the chunk's first edge; edge i of the chunk is `first_eid + i`.
+    etype : int32 (E_chunk,), or None where the graph has one edge type
+    weight : float32 (E_chunk,), or None where edges are unweighted
+    """
+
+    src: IdArray
+    dst: IdArray
+    first_eid: int
+    etype: PartArray | None = None
+    weight: FloatArray | None = None
+
+    def __len__(self) -> int:
+        """Return the number of edges in the chunk."""
+        return int(self.src.shape[0])
+
+
+class EdgeSource(Protocol):
+    """Edges that can be read again and again, in a fixed order, with ids already checked."""
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes N; every id is below it."""
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges E, duplicates and self-loops included."""
+
+    @property
+    def has_etype(self) -> bool:
+        """Whether every chunk carries `etype`."""
+
+    @property
+    def has_weight(self) -> bool:
+        """Whether every chunk carries `weight`."""
+
+    def __iter__(self) -> Iterator[EdgeChunk]:
+        """Yield the chunks from the first edge to the last."""
+
+
+class FeatureSource(Protocol):
+    """Features of nodes or edges that are read some rows at a time; dense, or sparse and maybe wide."""
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+
+    @property
+    def width(self) -> int:
+        """Number of columns F."""
+
+    def read(self, rows: IdArray) -> FloatArray:
+        """Return float32 (len(rows), F): the rows asked for, in the order asked for."""
+
+    def read_as_stored(self, rows: IdArray) -> Any:
+        """Return the same rows as an array, or as a scipy CSR matrix where they are stored sparse."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeTable:
+    """What is known of each node, in nid order.
+
+    Attributes
+    ----------
+    num_nodes : int
+    label : int64 (N,), `NO_LABEL` where a node has none; None where the graph has no labels
+    split : uint8 (N,), a value of `SPLIT_CODES`; None where the graph has no split
+    ntype : int32 (N,), or None where the graph has one node type
+    features : FeatureSource of N rows, or None
+    """
+
+    num_nodes: int
+    label: IdArray | None = None
+    split: ByteArray | None = None
+    ntype: PartArray | None = None
+    features: FeatureSource | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Degrees:
+    """Global degrees, duplicates counted each time; a self-loop counts once in and once out.
+
+    Attributes
+    ----------
+    in_degree, out_degree : int64 (N,)
+    """
+
+    in_degree: IdArray
+    out_degree: IdArray
+
+    @property
+    def total(self) -> IdArray:
+        """In-degree plus out-degree, int64 (N,)."""
+        return self.in_degree + self.out_degree
+
+
+class Scratch(Protocol):
+    """Temporary arrays that may live on disk; all gone when the run ends."""
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Return a zero-filled array of the given shape, backed by a file that no one else sees."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionProblem:
+    """Everything a partitioner may look at.
+
+    Attributes
+    ----------
+    source : EdgeSource
+    degrees : Degrees
+    num_parts : int, in [1, min(N, MAX_PARTS)]
+    layout : Layout
+        What the assignment must be good at; decides which caps are hard.
+    capacities : float64 (K,), shares that sum to 1
+        The share of the graph each part is meant to hold.
+    imbalance : float
+        Part p holds at most `max(ceil(x), floor((1 + imbalance) * x))` with x its share of edges
+        (vertex-cut) or of nodes (edge-cut).
+    seed : int
+    scratch : Scratch
+    attribute_cluster : int32 (N,), or None where nodes have no attributes
+        Cluster of each node by its attributes alone.
+    train : bool (N,), or None where nodes have no split
+        Training nodes, to be spread evenly.
+    """
+
+    source: EdgeSource
+    degrees: Degrees
+    num_parts: int
+    layout: Layout
+    capacities: npt.NDArray[np.float64]
+    imbalance: float
+    seed: int
+    scratch: Scratch
+    attribute_cluster: PartArray | None = None
+    train: npt.NDArray[np.bool_] | None = None
+
+    def caps(self, total: int) -> IdArray:
+        """Return int64 (K,): the most of `total` indivisible items that each part may hold."""
+        share = self.capacities * total
+        most = np.maximum(np.ceil(share - 1e-9), np.floor((1 + self.imbalance) * share + 1e-9))
+        return np.maximum(most, 1).astype(np.int64)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Assignment:
+    """Where every edge and every node goes.
+
+    Attributes
+    ----------
+    layout : Layout
+    num_parts : int
+    owner : int32 (N,), in [0, K)
+        The one part that is authoritative for each node.
+    copies : uint64 (N, ceil(K / 64))
+        Bit p of row v is set where part p holds an edge of node v, or owns v.
+    edge_part : int16 (E,) in input order, or None
+        None means `owner[dst]`, which is what the edge-cut layout always is.
+    """
+
+    layout: Layout
+    num_parts: int
+    owner: PartArray
+    copies: CopyBits
+    edge_part: EdgePartArray | None = None
+
+    def part_of(self, chunk: EdgeChunk) -> EdgePartArray:
+        """Return int16 (E_chunk,): the part of each edge of the chunk."""
+        if self.edge_part is None:
+            return self.owner[chunk.dst].astype(np.int16)
+        return self.edge_part[chunk.first_eid : chunk.first_eid + len(chunk)]
+
+
+class Partitioner(Protocol):
+    """A method: decides edge -> part and node -> owner."""
+
+    def assign(self, problem: PartitionProblem) -> Assignment:
+        """Return the assignment; every cap of the problem holds in it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LocalNodes:
+    """The nodes of one part in their local order: row i of the shard is node `nid[i]`.
+
+    Attributes
+    ----------
+    nid : int64 (num_local,)
+        Inner nodes in ascending nid, then halo nodes grouped by owner, each group in ascending nid.
+    owner : int32 (num_local,)
+    num_inner : int
+    """
+
+    nid: IdArray
+    owner: PartArray
+    num_inner: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HaloPlan:
+    """Which rows one shard sends to and receives from each peer in one exchange.
+
+    The halo rows of a shard are grouped by owner in ascending nid, so what arrives from peer q is
+    the contiguous slice `recv_offsets[q]:recv_offsets[q + 1]` of local rows, and no scatter is
+    needed. The send list towards q names, in the same order, the inner rows that q has as halo.
+
+    Attributes
+    ----------
+    rank : int
+    num_inner, num_halo : int
+    send_rows : int64 (S,), inner lids, grouped by peer
+    send_offsets : int64 (K + 1,), slice of `send_rows` for each peer
+    recv_offsets : int64 (K + 1,), slice of local rows for each peer; starts at num_inner
+    """
+
+    rank: int
+    num_inner: int
+    num_halo: int
+    send_rows: IdArray
+    send_offsets: IdArray
+    recv_offsets: IdArray
+
+    @property
+    def num_parts(self) -> int:
+        """Number of parts K, this one included."""
+        return int(self.send_offsets.shape[0]) - 1

@@ -1,0 +1,1 @@
+"""Every byte in and out: sources, shards, manifest, reports."""

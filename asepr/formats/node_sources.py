@@ -1,0 +1,344 @@
+"""Node files and feature files: labels, splits, types and rows of features, in nid order."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import scipy.sparse
+
+from asepr.contracts import (
+    NO_LABEL,
+    SPLIT_CODES,
+    ByteArray,
+    FeatureSource,
+    FloatArray,
+    IdArray,
+    NodeTable,
+    PartArray,
+    Scratch,
+)
+from asepr.errors import NodeSourceError
+
+BLOCK_ROWS = 1 << 16
+"""Rows looked at together where a whole feature file is read through."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeColumns:
+    """Names of the columns of a node file.
+
+    Attributes
+    ----------
+    id : str
+        Must be there; its values are 0 .. N-1 in any order.
+    label, split, ntype : str
+        Read where the file has a column of that name.
+    features : tuple of str
+        Columns of numbers or of lists of numbers, side by side in this order. Empty: every column
+        called `feat` or `features`, or whose name starts with `feat_`.
+    """
+
+    id: str = "id"
+    label: str = "label"
+    split: str = "split"
+    ntype: str = "ntype"
+    features: tuple[str, ...] = ()
+
+
+class DenseFeatures:
+    """Rows of a two-dimensional array, in memory or mapped.
+
+    Raises
+    ------
+    NodeSourceError
+        A value is NaN or infinite.
+    """
+
+    def __init__(self, array: npt.NDArray[Any], where: Path | str) -> None:
+        self._array = array
+        self.num_rows, self.width = (int(n) for n in array.shape)
+        for start in range(0, self.num_rows, BLOCK_ROWS):
+            block = array[start : start + BLOCK_ROWS]
+            if not np.isfinite(block).all():
+                row = int(np.argmax(~np.isfinite(block).all(axis=1)))
+                value = block[row][~np.isfinite(block[row])][0]
+                raise NodeSourceError(
+                    f"{where}: row {start + row}: features must be finite, got {value}; fill or drop the value"
+                )
+
+    def read(self, rows: IdArray) -> FloatArray:
+        """Return float32 (len(rows), F)."""
+        return np.ascontiguousarray(self._array[rows], dtype=np.float32)
+
+    read_as_stored = read
+
+
+class SparseFeatures:
+    """Rows of a scipy CSR matrix in memory."""
+
+    def __init__(self, matrix: scipy.sparse.csr_matrix, where: Path | str) -> None:
+        self._matrix = matrix.astype(np.float32)
+        self.num_rows, self.width = (int(n) for n in matrix.shape)
+        if not np.isfinite(matrix.data).all():
+            entry = int(np.argmax(~np.isfinite(matrix.data)))
+            row = int(np.searchsorted(matrix.indptr, entry, side="right")) - 1
+            raise NodeSourceError(
+                f"{where}: row {row}: features must be finite, got {matrix.data[entry]}; fill or drop the value"
+            )
+
+    def read(self, rows: IdArray) -> FloatArray:
+        """Return float32 (len(rows), F), filled out with zeros."""
+        return np.ascontiguousarray(self._matrix[rows].toarray())
+
+    def read_as_stored(self, rows: IdArray) -> scipy.sparse.csr_matrix:
+        """Return the rows as a CSR matrix."""
+        return self._matrix[rows]
+
+
+def open_features(path: Path) -> FeatureSource:
+    """Open a feature file: npy of shape (rows, F), or a scipy CSR matrix in npz.
+
+    Raises
+    ------
+    NodeSourceError
+        No such file, of no known kind, or with values that are not finite.
+    """
+    if not path.is_file():
+        raise NodeSourceError(f"{path}: must be a file, got nothing there; check the path")
+    try:
+        if path.suffix == ".npz":
+            matrix = scipy.sparse.load_npz(path)
+        elif path.suffix == ".npy":
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+        else:
+            raise NodeSourceError(
+                f"{path}: suffix must be .npy (dense) or .npz (scipy CSR), got '{path.suffix}'; convert the file"
+            )
+    except (ValueError, OSError, EOFError, KeyError) as error:
+        reason = " ".join(str(error).split())
+        raise NodeSourceError(f"{path}: must be a whole feature file, got: {reason}; write it again") from error
+    if path.suffix == ".npz":
+        return SparseFeatures(scipy.sparse.csr_matrix(matrix), path)
+    if array.ndim != 2 or not np.issubdtype(array.dtype, np.number) or np.iscomplexobj(array):
+        raise NodeSourceError(
+            f"{path}: must be a real array of shape (rows, F), got {array.dtype} of shape {array.shape}; "
+            "save one row a node"
+        )
+    return DenseFeatures(array, path)
+
+
+def open_node_table(
+    nodes: Path | None, features: Path | None, columns: NodeColumns, num_nodes: int | None, scratch: Scratch
+) -> NodeTable | None:
+    """Read what is known of the nodes, and check that files agree on how many there are.
+
+    Parameters
+    ----------
+    nodes : Path or None
+        Parquet file with one row a node.
+    features : Path or None
+        Feature file; its rows are in nid order.
+    columns : NodeColumns
+    num_nodes : int or None
+        The number of nodes, where the caller states it.
+    scratch : Scratch
+        Holds feature columns of the node file in nid order.
+
+    Returns
+    -------
+    NodeTable, or None where nothing says how many nodes there are
+
+    Raises
+    ------
+    NodeSourceError
+        A file, column or value is not what it must be, or row counts differ.
+    """
+    table = None if nodes is None else _read_node_file(nodes, columns, scratch)
+    source = None if features is None else open_features(features)
+    counts = {}
+    if num_nodes is not None:
+        counts["--num-nodes"] = num_nodes
+    if table is not None:
+        counts[str(nodes)] = table.num_nodes
+    if source is not None:
+        counts[str(features)] = source.num_rows
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{name} has {count}" for name, count in counts.items())
+        raise NodeSourceError(
+            f"{nodes or features}: rows must be one a node everywhere, got {listed}; mend the shorter"
+        )
+    if not counts:
+        return None
+    if table is None:
+        return NodeTable(num_nodes=next(iter(counts.values())), features=source)
+    if source is not None and table.features is not None:
+        raise NodeSourceError(f"{nodes}: features must come from one place, got columns here and {features}; drop one")
+    return NodeTable(
+        num_nodes=table.num_nodes,
+        label=table.label,
+        split=table.split,
+        ntype=table.ntype,
+        features=source if source is not None else table.features,
+    )
+
+
+def _read_node_file(path: Path, columns: NodeColumns, scratch: Scratch) -> NodeTable:
+    if not path.is_file():
+        raise NodeSourceError(f"{path}: must be a file, got nothing there; check the path")
+    try:
+        with pq.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            if columns.id not in names:
+                raise NodeSourceError(
+                    f"{path}: must have a column '{columns.id}', got {', '.join(names)}; name it with --id"
+                )
+            known = [name for name in (columns.id, columns.label, columns.split, columns.ntype) if name in names]
+            small = file.read(columns=known)
+            nid = _dense_ids(path, columns.id, small.column(columns.id))
+            return NodeTable(
+                num_nodes=len(nid),
+                label=_in_order(nid, _labels(path, columns.label, small)),
+                split=_in_order(nid, _splits(path, columns.split, small)),
+                ntype=_in_order(nid, _types(path, columns.ntype, small)),
+                features=_feature_columns(path, file, columns, nid, scratch),
+            )
+    except (pa.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise NodeSourceError(f"{path}: must be a whole Parquet file, got: {reason}; write it again") from error
+
+
+def _dense_ids(path: Path, name: str, column: pa.ChunkedArray) -> IdArray:
+    if not pa.types.is_integer(column.type) or column.null_count or not len(column):
+        raise NodeSourceError(
+            f"{path}: column '{name}' must be the integers 0 .. N-1, got {len(column)} values of {column.type} "
+            f"with {column.null_count} nulls; re-index the nodes from 0"
+        )
+    nid: IdArray = column.to_numpy().astype(np.int64)
+    out_of_range = (nid < 0) | (nid >= len(nid))
+    if out_of_range.any():
+        row = int(np.argmax(out_of_range))
+        raise NodeSourceError(
+            f"{path}: row {row}: {name} must be in [0, {len(nid)}), got {nid[row]}; re-index the nodes from 0"
+        )
+    counts = np.bincount(nid, minlength=len(nid))
+    if counts.max() > 1:
+        twice = int(np.argmax(counts > 1))
+        row = int(np.flatnonzero(nid == twice)[1])
+        raise NodeSourceError(f"{path}: row {row}: {name} must occur once, got {twice} again; drop one of the rows")
+    return nid
+
+
+def _in_order(nid: IdArray, values: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
+    if values is None:
+        return None
+    ordered = np.empty_like(values)
+    ordered[nid] = values
+    return ordered
+
+
+def _labels(path: Path, name: str, table: pa.Table) -> IdArray | None:
+    if name not in table.column_names:
+        return None
+    column = table.column(name)
+    if not pa.types.is_integer(column.type):
+        raise NodeSourceError(
+            f"{path}: column '{name}' must be integers (null or -1: no label), got {column.type}; number the classes"
+        )
+    label: IdArray = column.fill_null(NO_LABEL).to_numpy().astype(np.int64)
+    if label.min() < NO_LABEL:
+        row = int(np.argmin(label))
+        raise NodeSourceError(f"{path}: row {row}: {name} must be at least -1, got {label[row]}; -1 means no label")
+    return label
+
+
+def _splits(path: Path, name: str, table: pa.Table) -> ByteArray | None:
+    if name not in table.column_names:
+        return None
+    encoded = table.column(name).cast(pa.string()).fill_null("").combine_chunks().dictionary_encode()
+    values = encoded.dictionary.to_pylist()
+    for value in values:
+        if value not in SPLIT_CODES:
+            row = encoded.indices.to_pylist().index(values.index(value))
+            raise NodeSourceError(
+                f"{path}: row {row}: {name} must be train, val, test or empty, got {value!r}; rename the value"
+            )
+    codes: ByteArray = np.array([SPLIT_CODES[value] for value in values], dtype=np.uint8)
+    of_row: ByteArray = codes[encoded.indices.to_numpy()]
+    return of_row
+
+
+def _types(path: Path, name: str, table: pa.Table) -> PartArray | None:
+    if name not in table.column_names:
+        return None
+    column = table.column(name)
+    if not pa.types.is_integer(column.type) or column.null_count:
+        raise NodeSourceError(
+            f"{path}: column '{name}' must be integers without nulls, got {column.type}; number the types"
+        )
+    ntype: PartArray = column.to_numpy().astype(np.int32)
+    return ntype
+
+
+def _feature_columns(
+    path: Path, file: pq.ParquetFile, columns: NodeColumns, nid: IdArray, scratch: Scratch
+) -> FeatureSource | None:
+    names = list(columns.features)
+    if not names:
+        names = [n for n in file.schema_arrow.names if n in ("feat", "features") or n.startswith("feat_")]
+    for name in names:
+        if name not in file.schema_arrow.names:
+            raise NodeSourceError(
+                f"{path}: must have the feature column '{name}', got {', '.join(file.schema_arrow.names)}; "
+                "mend --feature-columns"
+            )
+    if not names:
+        return None
+    array: npt.NDArray[Any] | None = None
+    for first_row, block in _feature_blocks(path, file, names):
+        if array is None:
+            array = scratch.array("features", (len(nid), block.shape[1]), np.float32)
+        array[nid[first_row : first_row + len(block)]] = block
+    assert array is not None  # the id column has at least one row
+    return DenseFeatures(array, path)
+
+
+def _feature_blocks(path: Path, file: pq.ParquetFile, names: list[str]) -> Iterator[tuple[int, FloatArray]]:
+    first_row = 0
+    width: int | None = None
+    for batch in file.iter_batches(batch_size=BLOCK_ROWS, columns=names):
+        block = np.concatenate([_as_matrix(path, name, batch.column(name), first_row) for name in names], axis=1)
+        if width is not None and block.shape[1] != width:
+            raise NodeSourceError(
+                f"{path}: row {first_row}: features must have one width, got {block.shape[1]} after {width}; "
+                "mend the row"
+            )
+        width = block.shape[1]
+        yield first_row, block
+        first_row += batch.num_rows
+
+
+def _as_matrix(path: Path, name: str, column: pa.Array, first_row: int) -> FloatArray:
+    if column.null_count:
+        row = first_row + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        raise NodeSourceError(f"{path}: row {row}: {name} must have a value, got null; fill it")
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        numbers: FloatArray = column.to_numpy(zero_copy_only=False).astype(np.float32)
+        return numbers[:, None]
+    if not (pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type)):
+        raise NodeSourceError(
+            f"{path}: column '{name}' must be numbers or lists of numbers, got {column.type}; mend --feature-columns"
+        )
+    lengths = column.value_lengths().to_numpy(zero_copy_only=False)
+    if len(set(lengths.tolist())) > 1:
+        row = first_row + int(np.argmax(lengths != lengths[0]))
+        raise NodeSourceError(
+            f"{path}: row {row}: {name} must have {lengths[0]} values as in row {first_row}, "
+            f"got {lengths[row - first_row]}; mend the row"
+        )
+    flat: FloatArray = column.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
+    return flat.reshape(len(column), -1)

@@ -1,0 +1,193 @@
+"""One part of a dataset, opened by mapping its files."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from asepr.contracts import ByteArray, FloatArray, HaloPlan, IdArray, PartArray
+from asepr.errors import ShardError
+from asepr.formats.arrow_io import Columns, map_columns
+from asepr.formats.manifest import Manifest, read_manifest
+
+LocalIds = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+_S = TypeVar("_S", bound="Shard")
+
+
+class Shard:
+    """One part: its inner nodes, its halo nodes, its edges, and whom it exchanges rows with.
+
+    A machine needs the manifest and this part's folder, nothing else. Files are mapped when first
+    asked for. Local order of nodes: inner nodes in ascending nid, then halo nodes grouped by owner,
+    each group in ascending nid.
+
+    Parameters
+    ----------
+    folder : Path
+        The dataset folder, that of `manifest.json`.
+    rank : int
+        Number of the part.
+
+    Raises
+    ------
+    ShardError
+        The manifest or the part's folder is missing or damaged.
+    """
+
+    def __init__(self, folder: Path | str, rank: int, manifest: Manifest | None = None) -> None:
+        self.manifest = read_manifest(Path(folder)) if manifest is None else manifest
+        if not 0 <= rank < self.manifest.num_parts:
+            raise ShardError(f"{folder}: rank must be in [0, {self.manifest.num_parts}), got {rank}; one rank a shard")
+        self.rank = rank
+        self.entry = self.manifest.parts[rank]
+        self.path = Path(folder) / self.entry.folder
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(rank={self.rank} of {self.num_parts}, {self.manifest.layout}, "
+            f"inner={self.num_inner}, halo={self.num_halo}, edges={self.num_edges})"
+        )
+
+    @property
+    def num_parts(self) -> int:
+        """Number of parts of the dataset."""
+        return self.manifest.num_parts
+
+    @property
+    def num_inner(self) -> int:
+        """Number of nodes owned here."""
+        return self.entry.num_inner
+
+    @property
+    def num_halo(self) -> int:
+        """Number of nodes present here and owned elsewhere."""
+        return self.entry.num_halo
+
+    @property
+    def num_local(self) -> int:
+        """Number of local rows: inner and halo."""
+        return self.num_inner + self.num_halo
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges that lie here."""
+        return self.entry.num_edges
+
+    @property
+    def nid(self) -> IdArray:
+        """Global id of each local row, int64 (num_local,)."""
+        return self._nodes["nid"]
+
+    @property
+    def owner(self) -> PartArray:
+        """Owner of each local row, int32 (num_local,)."""
+        return self._nodes["owner"]
+
+    @property
+    def in_degree(self) -> IdArray:
+        """Global in-degree of each local row, int64 (num_local,)."""
+        return self._nodes["in_degree"]
+
+    @property
+    def out_degree(self) -> IdArray:
+        """Global out-degree of each local row, int64 (num_local,)."""
+        return self._nodes["out_degree"]
+
+    @property
+    def label(self) -> IdArray | None:
+        """Label of each local row, int64 (num_local,), -1 where it has none; None without labels."""
+        return self._nodes.get("label")
+
+    @property
+    def split(self) -> ByteArray | None:
+        """Split of each local row, uint8 (num_local,): 1 train, 2 val, 3 test, 0 none of them."""
+        return self._nodes.get("split")
+
+    @property
+    def ntype(self) -> PartArray | None:
+        """Type of each local row, int32 (num_local,); None where there is one type."""
+        return self._nodes.get("ntype")
+
+    @property
+    def features(self) -> FloatArray | None:
+        """Features of each local row, float32 (num_local, F); None without features."""
+        if "features.arrow" not in self.entry.files:
+            return None
+        return self._map("features.arrow", self.num_local)["feat"]
+
+    @property
+    def src(self) -> LocalIds:
+        """Local row of each edge's source, int32 (int64 from 2**31 local rows on), (num_edges,)."""
+        return self._edges["src"]
+
+    @property
+    def dst(self) -> LocalIds:
+        """Local row of each edge's destination, dtype and shape as `src`."""
+        return self._edges["dst"]
+
+    @property
+    def eid(self) -> IdArray:
+        """Input row of each edge, ascending, int64 (num_edges,)."""
+        return self._edges["eid"]
+
+    @property
+    def etype(self) -> PartArray | None:
+        """Type of each edge, int32 (num_edges,); None where there is one type."""
+        return self._edges.get("etype")
+
+    @property
+    def weight(self) -> FloatArray | None:
+        """Weight of each edge, float32 (num_edges,); None where edges are unweighted."""
+        return self._edges.get("weight")
+
+    @property
+    def edge_features(self) -> FloatArray | None:
+        """Features of each edge, float32 (num_edges, F); None without edge features."""
+        if "edge_features.arrow" not in self.entry.files:
+            return None
+        return self._map("edge_features.arrow", self.num_edges)["feat"]
+
+    @cached_property
+    def plan(self) -> HaloPlan:
+        """Which rows go to, and come from, each peer."""
+        peers = self._map("peers.arrow", self.num_parts + 1)
+        return HaloPlan(
+            rank=self.rank,
+            num_inner=self.num_inner,
+            num_halo=self.num_halo,
+            send_rows=self._map("send.arrow")["row"],
+            send_offsets=peers["send_offset"],
+            recv_offsets=peers["recv_offset"],
+        )
+
+    @cached_property
+    def _nodes(self) -> Columns:
+        return self._map("nodes.arrow", self.num_local)
+
+    @cached_property
+    def _edges(self) -> Columns:
+        return self._map("edges.arrow", self.num_edges)
+
+    def _map(self, name: str, num_rows: int | None = None) -> Columns:
+        columns = map_columns(self.path / name)
+        for column, array in columns.items():
+            if num_rows is not None and array.shape[0] != num_rows:
+                raise ShardError(
+                    f"{self.path / name}: column '{column}' must have {num_rows} rows, got {array.shape[0]}; "
+                    "the file belongs to another dataset: copy it again"
+                )
+        return columns
+
+
+def open_all(folder: Path | str, kind: type[_S]) -> list[_S]:
+    """Open every part of a dataset as `kind`, in rank order.
+
+    Raises
+    ------
+    ShardError
+        The manifest or a part is missing or damaged.
+    """
+    manifest = read_manifest(Path(folder))
+    return [kind(folder, rank, manifest) for rank in range(manifest.num_parts)]

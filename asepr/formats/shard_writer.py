@@ -1,0 +1,111 @@
+"""Writing a part's folder: nodes, features, edges, and whom it exchanges rows with."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from asepr.contracts import Degrees, FeatureSource, HaloPlan, IdArray, LocalNodes, NodeTable
+from asepr.formats.arrow_io import Columns, write_columns
+from asepr.formats.manifest import FileEntry, PartEntry, file_entry, part_folder
+
+
+class ShardWriter:
+    """Writes the parts of one dataset, one after the other.
+
+    Parameters
+    ----------
+    folder : Path
+        The dataset folder; it exists.
+    degrees : Degrees
+    table : NodeTable
+    features, edge_features : FeatureSource or None
+        What the shards carry; rows in nid order and in input order.
+
+    Notes
+    -----
+    Memory: one part, and 4 bytes a node of the whole graph (8 from 2**31 nodes on).
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        degrees: Degrees,
+        table: NodeTable,
+        features: FeatureSource | None,
+        edge_features: FeatureSource | None,
+    ) -> None:
+        self._folder = folder
+        self._degrees = degrees
+        self._table = table
+        self._features = features
+        self._edge_features = edge_features
+        self._row_of = np.zeros(table.num_nodes, dtype=_row_dtype(table.num_nodes))
+
+    def write_part(self, nodes: LocalNodes, plan: HaloPlan, edges: npt.NDArray[Any]) -> PartEntry:
+        """Write one part.
+
+        Parameters
+        ----------
+        nodes : LocalNodes
+        plan : HaloPlan
+        edges : structured array, ascending in `eid`
+            Fields `eid`, `src`, `dst` (global ids) and, where the graph has them, `etype`, `weight`.
+
+        Returns
+        -------
+        PartEntry
+        """
+        folder = self._folder / part_folder(plan.rank)
+        folder.mkdir()
+        files = {
+            "nodes.arrow": self._node_columns(nodes),
+            "edges.arrow": self._edge_columns(nodes, edges),
+            "send.arrow": {"row": plan.send_rows},
+            "peers.arrow": {"send_offset": plan.send_offsets, "recv_offset": plan.recv_offsets},
+        }
+        if self._features is not None:
+            files["features.arrow"] = {"feat": self._features.read(nodes.nid)}
+        if self._edge_features is not None:
+            files["edge_features.arrow"] = {"feat": self._edge_features.read(edges["eid"])}
+        return PartEntry(
+            folder=folder.name,
+            num_inner=plan.num_inner,
+            num_halo=plan.num_halo,
+            num_edges=len(edges),
+            files={name: _write(folder / name, columns) for name, columns in files.items()},
+        )
+
+    def _node_columns(self, nodes: LocalNodes) -> Columns:
+        columns: Columns = {
+            "nid": nodes.nid,
+            "owner": nodes.owner,
+            "in_degree": self._degrees.in_degree[nodes.nid],
+            "out_degree": self._degrees.out_degree[nodes.nid],
+        }
+        known = {"label": self._table.label, "split": self._table.split, "ntype": self._table.ntype}
+        return columns | {name: values[nodes.nid] for name, values in known.items() if values is not None}
+
+    def _edge_columns(self, nodes: LocalNodes, edges: npt.NDArray[Any]) -> Columns:
+        self._row_of[nodes.nid] = np.arange(len(nodes.nid))
+        dtype = _row_dtype(len(nodes.nid))
+        columns: Columns = {
+            "src": self._rows(edges["src"], dtype),
+            "dst": self._rows(edges["dst"], dtype),
+            "eid": np.ascontiguousarray(edges["eid"]),
+        }
+        more = [name for name in ("etype", "weight") if name in (edges.dtype.names or ())]
+        return columns | {name: np.ascontiguousarray(edges[name]) for name in more}
+
+    def _rows(self, nid: IdArray, dtype: type[np.integer[Any]]) -> npt.NDArray[Any]:
+        return self._row_of[nid].astype(dtype)
+
+
+def _row_dtype(num_rows: int) -> type[np.integer[Any]]:
+    return np.int32 if num_rows < 2**31 else np.int64
+
+
+def _write(path: Path, columns: Columns) -> FileEntry:
+    write_columns(path, columns)
+    return file_entry(path)

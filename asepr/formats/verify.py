@@ -1,0 +1,128 @@
+"""Every checksum, and every invariant that shards must keep, checked from the files alone."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from asepr.errors import ShardError
+from asepr.formats.manifest import file_entry, read_manifest
+from asepr.formats.shard import Shard, open_all
+
+
+def find_faults(folder: Path) -> list[str]:
+    """Return a line for each thing that is wrong with a dataset; none: it is whole and consistent.
+
+    Files are checked first; what they say is looked at only where all of them are whole.
+
+    Raises
+    ------
+    ShardError
+        There is no manifest, or it cannot be read.
+    """
+    faults = list(_file_faults(folder))
+    if faults:
+        return faults
+    shards = open_all(folder, Shard)
+    try:
+        for shard in shards:
+            faults += _part_faults(shard)
+        return faults or [*_node_faults(shards), *_edge_faults(shards), *_exchange_faults(shards)]
+    except ShardError as error:
+        return [*faults, str(error)]
+
+
+def _file_faults(folder: Path) -> Iterator[str]:
+    for part in read_manifest(folder).parts:
+        for name, entry in part.files.items():
+            path = folder / part.folder / name
+            if not path.is_file():
+                yield f"{path}: must be there, got nothing; copy it again"
+            elif path.stat().st_size != entry.num_bytes:
+                yield f"{path}: must have {entry.num_bytes} bytes, got {path.stat().st_size}; copy it again"
+            elif file_entry(path).sha256 != entry.sha256:
+                yield f"{path}: must have SHA-256 {entry.sha256[:12]}..., got another; copy it again"
+
+
+def _part_faults(shard: Shard) -> list[str]:
+    """Check what one part says about itself."""
+    inner, halo = shard.nid[: shard.num_inner], shard.nid[shard.num_inner :]
+    halo_owner = shard.owner[shard.num_inner :]
+    plan = shard.plan
+    num_rows = shard.num_local
+    rules = {
+        "inner nodes must be in ascending nid": bool((np.diff(inner) > 0).all()),
+        "inner nodes must be owned here": bool((shard.owner[: shard.num_inner] == shard.rank).all()),
+        "halo nodes must be owned elsewhere": bool((halo_owner != shard.rank).all()),
+        "halo nodes must be grouped by owner, each group in ascending nid": bool(
+            ((np.diff(halo_owner) > 0) | ((np.diff(halo_owner) == 0) & (np.diff(halo) > 0))).all()
+        ),
+        "nids must be in [0, N)": bool((shard.nid >= 0).all() and (shard.nid < shard.manifest.num_nodes).all()),
+        "edges must join local rows": all(
+            not len(rows) or bool(rows.min() >= 0 and rows.max() < num_rows) for rows in (shard.src, shard.dst)
+        ),
+        "eids must ascend": bool((np.diff(shard.eid) > 0).all()),
+        "receive slices must cover the halo rows by owner": bool(
+            plan.recv_offsets[0] == shard.num_inner
+            and (np.diff(plan.recv_offsets) == np.bincount(halo_owner, minlength=shard.num_parts)).all()
+        ),
+        "send lists must name inner rows": bool(
+            plan.send_offsets[-1] == len(plan.send_rows)
+            and (not len(plan.send_rows) or 0 <= plan.send_rows.min() <= plan.send_rows.max() < shard.num_inner)
+        ),
+        "edge-cut: every edge must end at an inner node": shard.manifest.layout != "edge-cut"
+        or not len(shard.dst)
+        or bool(shard.dst.max() < shard.num_inner),
+    }
+    return [f"{shard.path}: {rule}" for rule, holds in rules.items() if not holds]
+
+
+def _node_faults(shards: Sequence[Shard]) -> Iterator[str]:
+    num_nodes = shards[0].manifest.num_nodes
+    times_inner = np.zeros(num_nodes, dtype=np.int64)
+    counted = {name: np.zeros(num_nodes, dtype=np.int64) for name in ("in_degree", "out_degree")}
+    for shard in shards:
+        times_inner[shard.nid[: shard.num_inner]] += 1
+        for name, rows in (("in_degree", shard.dst), ("out_degree", shard.src)):
+            counted[name][shard.nid] += np.bincount(rows, minlength=shard.num_local)
+    if (times_inner != 1).any():
+        nid = int(np.argmax(times_inner != 1))
+        yield f"node {nid} must be inner in one part, is in {times_inner[nid]}"
+    for shard in shards:
+        for name, stored in (("in_degree", shard.in_degree), ("out_degree", shard.out_degree)):
+            wrong = stored != counted[name][shard.nid]
+            if wrong.any():
+                row = int(np.argmax(wrong))
+                nid = int(shard.nid[row])
+                yield f"{shard.path}: {name} of node {nid} must be {counted[name][nid]}, got {stored[row]}"
+
+
+def _edge_faults(shards: Sequence[Shard]) -> Iterator[str]:
+    num_edges = shards[0].manifest.num_edges
+    times = np.zeros(num_edges, dtype=np.uint8)
+    for shard in shards:
+        eid = shard.eid
+        if len(eid) and (eid[0] < 0 or eid[-1] >= num_edges):
+            yield f"{shard.path}: eids must be in [0, {num_edges})"
+            return
+        times[eid] = np.minimum(times[eid] + 1, 2)
+    if (times != 1).any():
+        wrong = int(np.argmax(times != 1))
+        yield f"edge {wrong} must be in one part, is in {'none' if times[wrong] == 0 else 'several'}"
+
+
+def _exchange_faults(shards: Sequence[Shard]) -> Iterator[str]:
+    """Check that what p sends to q is what q expects from p, and that copies equal their originals."""
+    for sender in shards:
+        for receiver in shards:
+            plan, peer = sender.plan, receiver.plan
+            rows = plan.send_rows[plan.send_offsets[receiver.rank] : plan.send_offsets[receiver.rank + 1]]
+            copies = slice(peer.recv_offsets[sender.rank], peer.recv_offsets[sender.rank + 1])
+            pair = f"{sender.path} to {receiver.path.name}"
+            if not np.array_equal(sender.nid[rows], receiver.nid[copies]):
+                yield f"{pair}: the rows sent must be the halo rows expected, in the same order"
+                continue
+            for name in ("in_degree", "out_degree", "label", "split", "ntype", "features"):
+                original, copy = getattr(sender, name), getattr(receiver, name)
+                if original is not None and not np.array_equal(original[rows], copy[copies]):
+                    yield f"{pair}: {name} of copies must equal that of their originals"

@@ -1,0 +1,278 @@
+"""Placing the edges of one owner after the other."""
+# mypy: disable-error-code="no-untyped-def"
+
+import numpy as np
+
+from asepr.jit import kernel
+
+EDGE_SLOPE = 0.2
+EDGE_WALL = 20.0
+EDGE_WALL_AT = 1.03
+COPY_SLOPE = 0.2
+COPY_WALL = 20.0
+COPY_WALL_AT = 1.02
+HEAD_START = 0.02
+"""Part of the final load that every part is taken to have at the start, so that the first edges are not dear."""
+
+OPENING_THRESHOLD = 0.3
+REFRESH_EDGES = 64
+
+
+@kernel
+def place_owners(owner, other, home, weight, capacities, cap, totals, unplaced, bits, num_copies, load, copies, part):
+    """Place a bucket's edges, sorted by owner and other end; ranks are node ids here.
+
+    Parameters
+    ----------
+    owner, other : int32 or int64 (E_bucket,), ranks; other <= owner
+    home : int32 (N,), in [0, K) or -1
+    weight : float
+    capacities : float64 (K,), shares
+    cap : int64 (K,)
+    totals : int64 (2,), edges and nodes with an edge of the whole graph
+    unplaced : int64 (N,), state: edge ends not yet placed
+    bits : uint64 (N, W), state: parts that hold each node
+    num_copies : int16 (N,), state: set bits of each row
+    load, copies : int64 (K,), state: edges and nodes of each part
+    part : int16 (E_bucket,), out
+    """
+    num_parts = cap.shape[0]
+    edge_price = np.zeros(num_parts)
+    copy_price = np.zeros(num_parts)
+    gain = np.zeros(num_parts)
+    num_covered = np.zeros(num_parts, dtype=np.int64)
+    worth = np.zeros(num_parts)
+    opened = np.empty(num_parts, dtype=np.int64)
+    discount = np.empty(owner.shape[0])
+    stop = 0
+    while stop < owner.shape[0]:
+        start = stop
+        while stop < owner.shape[0] and owner[stop] == owner[start]:
+            stop += 1
+        set_prices(load, copies, capacities, totals, edge_price, copy_price)
+        num_full = weigh_neighbours(
+            owner, other, start, stop, home, weight, unplaced, bits, num_copies, discount, gain, num_covered
+        )
+        num_opened = open_parts(
+            owner, other, start, stop, num_full, unplaced, bits, num_copies, discount, gain, num_covered, load, cap,
+            edge_price, copy_price, opened, worth,
+        )  # fmt: skip
+        place_group(
+            owner, other, start, stop, home, weight, bits, num_copies, load, copies, cap, capacities, totals,
+            edge_price, copy_price, opened, num_opened, worth, part,
+        )  # fmt: skip
+        gain[:] = 0.0
+        num_covered[:] = 0
+
+
+@kernel
+def set_prices(load, copies, capacities, totals, edge_price, copy_price):
+    """Price one more edge and one more copy in each part by its load relative to its share so far."""
+    all_edges = 0.0
+    all_copies = 0.0
+    for p in range(load.shape[0]):
+        all_edges += load[p]
+        all_copies += copies[p]
+    all_edges += HEAD_START * totals[0]
+    all_copies += HEAD_START * totals[1]
+    for p in range(load.shape[0]):
+        x = load[p] / (capacities[p] * all_edges)
+        y = copies[p] / (capacities[p] * all_copies)
+        edge_price[p] = EDGE_SLOPE * x + EDGE_WALL * max(0.0, x - EDGE_WALL_AT)
+        copy_price[p] = COPY_SLOPE * y + COPY_WALL * max(0.0, y - COPY_WALL_AT)
+
+
+@kernel
+def weigh_neighbours(owner, other, start, stop, home, weight, unplaced, bits, num_copies, discount, gain, num_covered):
+    """Sum, for each part, what it would save to put the owner's edges there; take them off `unplaced`.
+
+    Returns the number of neighbours that every part holds. Parallel edges count once.
+    """
+    num_parts = gain.shape[0]
+    r = owner[start]
+    unplaced[r] -= stop - start
+    if home[r] >= 0:
+        gain[home[r]] += weight
+    num_full = 0
+    for i in range(start, stop):
+        u = other[i]
+        if u == r:
+            unplaced[r] -= 1
+            continue
+        if i > start and other[i - 1] == u:
+            unplaced[u] -= 1
+            continue
+        discount[i] = 1.0 / (1.0 + unplaced[u] / num_parts)
+        unplaced[u] -= 1
+        if num_copies[u] == 0:
+            if home[u] >= 0:
+                gain[home[u]] += weight
+        elif num_copies[u] == num_parts:
+            num_full += 1
+        else:
+            add_parts(bits, u, discount[i], 1, gain, num_covered)
+    return num_full
+
+
+@kernel
+def add_parts(bits, u, amount, count, gain, num_covered):
+    """Add to `gain` and `num_covered` of every part that holds node u."""
+    for w in range(bits.shape[1]):
+        word = bits[u, w]
+        while word:
+            low = word & (~word + np.uint64(1))
+            word ^= low
+            p = (w << 6) + bit_index(low)
+            gain[p] += amount
+            num_covered[p] += count
+
+
+@kernel
+def bit_index(low):
+    """Return the position of the only set bit of a word."""
+    p = 0
+    if low & np.uint64(0xFFFFFFFF00000000):
+        p += 32
+    if low & np.uint64(0xFFFF0000FFFF0000):
+        p += 16
+    if low & np.uint64(0xFF00FF00FF00FF00):
+        p += 8
+    if low & np.uint64(0xF0F0F0F0F0F0F0F0):
+        p += 4
+    if low & np.uint64(0xCCCCCCCCCCCCCCCC):
+        p += 2
+    if low & np.uint64(0xAAAAAAAAAAAAAAAA):
+        p += 1
+    return p
+
+
+@kernel
+def open_parts(
+    owner, other, start, stop, num_full, unplaced, bits, num_copies, discount, gain, num_covered, load, cap,
+    edge_price, copy_price, opened, worth,
+):  # fmt: skip
+    """Open parts for the owner's edges as long as that saves copies; return how many.
+
+    `opened` lists them, `worth` holds what each saved when it was opened. At least one is opened;
+    one with room.
+    """
+    num_parts = cap.shape[0]
+    r = owner[start]
+    num_edges = stop - start
+    num_others = 0
+    for i in range(start, stop):
+        num_others += other[i] != r and (i == start or other[i - 1] != other[i])
+    first, best = -1, 0.0
+    for p in range(num_parts):
+        if load[p] >= cap[p]:
+            continue
+        score = gain[p] - num_edges * edge_price[p] - (num_others - num_full - num_covered[p] + 1) * copy_price[p]
+        if first < 0 or score > best:
+            first, best = p, score
+    opened[0] = first
+    worth[first] = gain[first]
+    num_opened = 1
+    opening_cost = 1.0 / (1.0 + unplaced[r] / num_parts)
+    newest = first
+    while True:
+        take_covered_out(owner, other, start, stop, newest, opened, num_opened, bits, num_copies, discount, gain,
+                         num_covered)  # fmt: skip
+        newest, best = -1, OPENING_THRESHOLD
+        moved_price = edge_price[first] + copy_price[first]
+        for p in range(num_parts):
+            if num_covered[p] <= 0 or load[p] >= cap[p]:
+                continue
+            score = gain[p] - opening_cost - num_covered[p] * (edge_price[p] - moved_price) - copy_price[p]
+            if score > best:
+                newest, best = p, score
+        if newest < 0:
+            return num_opened
+        opened[num_opened] = newest
+        worth[newest] = gain[newest]
+        num_opened += 1
+
+
+@kernel
+def take_covered_out(
+    owner, other, start, stop, newest, opened, num_opened, bits, num_copies, discount, gain, num_covered
+):
+    """Take the neighbours that the newest part covers, and none before it does, out of the sums."""
+    num_parts = gain.shape[0]
+    for i in range(start, stop):
+        u = other[i]
+        if u == owner[start] or (i > start and other[i - 1] == u):
+            continue
+        if num_copies[u] == num_parts or not holds(bits, u, newest):
+            continue
+        covered_before = False
+        for j in range(num_opened - 1):
+            if holds(bits, u, opened[j]):
+                covered_before = True
+        if not covered_before:
+            add_parts(bits, u, -discount[i], -1, gain, num_covered)
+
+
+@kernel
+def holds(bits, u, p):
+    """Return whether part p holds node u."""
+    return (bits[u, p >> 6] >> np.uint64(p & 63)) & np.uint64(1) != 0
+
+
+@kernel
+def place_group(
+    owner, other, start, stop, home, weight, bits, num_copies, load, copies, cap, capacities, totals,
+    edge_price, copy_price, opened, num_opened, worth, part,
+):  # fmt: skip
+    """Place the owner's edges among the parts it opened, and enter the new copies."""
+    r = owner[start]
+    num_edges = stop - start
+    for i in range(start, stop):
+        u = other[i]
+        if (i - start) % REFRESH_EDGES == REFRESH_EDGES - 1:
+            set_prices(load, copies, capacities, totals, edge_price, copy_price)
+        best, best_cost, best_covers = -1, 0.0, False
+        for j in range(num_opened):
+            p = opened[j]
+            if load[p] >= cap[p]:
+                continue
+            covers = u == r or holds(bits, u, p)
+            if covers:
+                cost = edge_price[p]
+            else:
+                cost = edge_price[p] + copy_price[p] - worth[p] / num_edges
+                if home[u] == p:
+                    cost -= weight
+            if best < 0 or (covers and not best_covers) or (covers == best_covers and cost < best_cost):
+                best, best_cost, best_covers = p, cost, covers
+        if best < 0:
+            best = cheapest_with_room(r, u, bits, load, cap, edge_price, copy_price)
+        part[i] = best
+        load[best] += 1
+        enter(bits, r, best, num_copies, copies)
+        enter(bits, u, best, num_copies, copies)
+
+
+@kernel
+def cheapest_with_room(r, u, bits, load, cap, edge_price, copy_price):
+    """Return the part, among those with room, where an edge costs least: new copies and prices."""
+    best, best_cost = -1, 0.0
+    for p in range(cap.shape[0]):
+        if load[p] >= cap[p]:
+            continue
+        cost = edge_price[p]
+        if not holds(bits, r, p):
+            cost += 1.0 + copy_price[p]
+        if u != r and not holds(bits, u, p):
+            cost += 1.0 + copy_price[p]
+        if best < 0 or cost < best_cost:
+            best, best_cost = p, cost
+    return best
+
+
+@kernel
+def enter(bits, u, p, num_copies, copies):
+    """Note that part p holds node u."""
+    if not holds(bits, u, p):
+        bits[u, p >> 6] |= np.uint64(1) << np.uint64(p & 63)
+        num_copies[u] += 1
+        copies[p] += 1

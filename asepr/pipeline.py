@@ -1,0 +1,453 @@
+"""The whole road, from edges on disk to verified shards, as one short story."""
+
+import resource
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from asepr.contracts import (
+    LAYOUTS,
+    MAX_PARTS,
+    NO_LABEL,
+    SPLIT_CODES,
+    Assignment,
+    Degrees,
+    EdgeChunk,
+    EdgeSource,
+    FeatureSource,
+    Layout,
+    NodeTable,
+    PartitionProblem,
+)
+from asepr.errors import CapacityError, ConfigError, EdgeSourceError, NodeSourceError
+from asepr.formats.edge_readers import EdgeColumns
+from asepr.formats.edge_sources import CHUNK_EDGES, open_edge_source
+from asepr.formats.manifest import Manifest, PartEntry, write_manifest
+from asepr.formats.node_sources import NodeColumns, open_features, open_node_table
+from asepr.formats.output import check_output, output_folder
+from asepr.formats.shard import Shard, open_all
+from asepr.formats.shard_writer import ShardWriter
+from asepr.formats.verify import find_faults
+from asepr.partition.edge_buckets import bucket_edges
+from asepr.partition.halo import HaloIndex
+from asepr.partition.methods import get_method
+from asepr.partition.metrics import QualityReport, measure_quality
+from asepr.stream.attributes import ReducedFeatures, cluster_attributes
+from asepr.stream.degrees import count_degrees
+from asepr.stream.scratch import ScratchDir
+
+CLUSTERS_PER_PART = 4
+QUALITY_IN_MANIFEST = (
+    "replication_factor",
+    "edge_cut",
+    "edge_balance",
+    "replica_balance",
+    "node_balance",
+    "train_balance",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PipelineConfig:
+    """What to partition, into what, and how.
+
+    Attributes
+    ----------
+    num_parts : int, in [1, MAX_PARTS]
+    method : str
+        A name in `asepr.partition.methods.METHODS`.
+    layout : "vertex-cut" or "edge-cut"
+    imbalance : float, at least 0
+        How far above its share of edges (vertex-cut) or nodes (edge-cut) a part may be.
+    seed : int, at least 0
+    capacities : tuple of float
+        Relative sizes of the parts; empty: all equal.
+    num_nodes : int or None
+        Number of nodes where neither a node nor a feature file says so and the largest id does not.
+    reduce_features : int or None
+        Keep this many singular directions of the node features instead of all columns.
+    edge_columns, node_columns : EdgeColumns, NodeColumns
+    chunk_edges : int
+        Edges read at a time; no result depends on it.
+    """
+
+    num_parts: int
+    method: str = "asepr"
+    layout: Layout = "vertex-cut"
+    imbalance: float = 0.05
+    seed: int = 0
+    capacities: tuple[float, ...] = ()
+    num_nodes: int | None = None
+    reduce_features: int | None = None
+    edge_columns: EdgeColumns = field(default_factory=EdgeColumns)
+    node_columns: NodeColumns = field(default_factory=NodeColumns)
+    chunk_edges: int = CHUNK_EDGES
+
+    def __post_init__(self) -> None:
+        """Check every range.
+
+        Raises
+        ------
+        ConfigError
+            A value is out of its range.
+        """
+        get_method(self.method)
+        if self.layout not in LAYOUTS:
+            raise ConfigError(f"layout must be one of {', '.join(LAYOUTS)}, got '{self.layout}'; choose one of these")
+        if not 1 <= self.num_parts <= MAX_PARTS:
+            raise ConfigError(f"num_parts must be in [1, {MAX_PARTS}], got {self.num_parts}; ask for fewer or more")
+        if not 0 <= self.imbalance < 100:
+            raise ConfigError(f"imbalance must be in [0, 100), got {self.imbalance}; 0.05 allows 5 % above the share")
+        if not 0 <= self.seed < 2**31:
+            raise ConfigError(f"seed must be in [0, 2**31), got {self.seed}; choose a small whole number")
+        if self.num_nodes is not None and self.num_nodes < 1:
+            raise ConfigError(f"num_nodes must be at least 1, got {self.num_nodes}; leave it out to count")
+        if self.reduce_features is not None and self.reduce_features < 1:
+            raise ConfigError(f"reduce_features must be at least 1, got {self.reduce_features}; 128 is usual")
+        if self.chunk_edges < 1:
+            raise ConfigError(f"chunk_edges must be at least 1, got {self.chunk_edges}; leave it out")
+        if self.capacities and (len(self.capacities) != self.num_parts or not min(self.capacities) > 0):
+            raise ConfigError(
+                f"capacities must be {self.num_parts} positive numbers, got {self.capacities}; give one a part"
+            )
+
+    def shares(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Return float64 (K,): the share of the graph each part is meant to hold."""
+        sizes = np.array(self.capacities or [1.0] * self.num_parts, dtype=np.float64)
+        shares: np.ndarray[tuple[int], np.dtype[np.float64]] = sizes / sizes.sum()
+        return shares
+
+
+class Progress(Protocol):
+    """Whom a run tells how far it is."""
+
+    def phase(self, name: str) -> None:
+        """Say that a phase begins."""
+
+    def advance(self, num_edges: int) -> None:
+        """Say that some edges went through the phase."""
+
+
+class _Silence:
+    def phase(self, name: str) -> None:
+        del name
+
+    def advance(self, num_edges: int) -> None:
+        del num_edges
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionResult:
+    """What a run made, and what it took.
+
+    Attributes
+    ----------
+    path : Path
+        The dataset folder.
+    manifest : Manifest
+    quality : QualityReport
+    seconds : float
+    phase_seconds : dict of str to float
+    peak_rss_bytes : int
+        Peak resident memory of the whole process so far, interpreter and libraries included.
+    """
+
+    path: Path
+    manifest: Manifest
+    quality: QualityReport
+    seconds: float
+    phase_seconds: dict[str, float]
+    peak_rss_bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object that `asepr partition --json` prints."""
+        manifest = self.manifest
+        return {
+            "path": str(self.path),
+            "num_nodes": manifest.num_nodes,
+            "num_edges": manifest.num_edges,
+            "num_parts": manifest.num_parts,
+            "method": manifest.method,
+            "layout": manifest.layout,
+            **manifest.quality,
+            "seconds": self.seconds,
+            "phase_seconds": self.phase_seconds,
+            "peak_rss_bytes": self.peak_rss_bytes,
+        }
+
+
+def partition(
+    edges: Path | str | EdgeSource,
+    output: Path | str,
+    config: PipelineConfig | None = None,
+    *,
+    nodes: Path | str | None = None,
+    features: Path | str | None = None,
+    edge_features: Path | str | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> PartitionResult:
+    """Partition a graph and write one shard a part.
+
+    Parameters
+    ----------
+    edges : path or EdgeSource
+        Parquet, npy (E, 2), CSV, TSV or whitespace text, gzipped or not; or edges in memory
+        (`asepr.formats.edge_sources.ArrayEdgeSource`).
+    output : path
+        Folder to make; it must not exist or be empty. It appears whole or not at all.
+    config : PipelineConfig, optional
+        Or give its fields as keywords: `partition(edges, out, num_parts=4)`.
+    nodes : path, optional
+        Parquet with `id` and any of label, split, ntype and feature columns.
+    features, edge_features : path, optional
+        npy (rows, F) or scipy CSR npz; rows in nid order, and in input order of the edges.
+    progress : Progress, optional
+
+    Returns
+    -------
+    PartitionResult
+
+    Raises
+    ------
+    AseprError
+        Something about the input, the options or the output; nothing is left behind.
+    """
+    if config is None:
+        config = PipelineConfig(**options)
+    elif options:
+        config = replace(config, **options)
+    target = Path(output)
+    check_output(target)
+    clock = _Clock(progress or _Silence())
+    with output_folder(target) as folder, ScratchDir(folder / "scratch") as scratch:
+        graph = _read(config, edges, _path(nodes), _path(features), _path(edge_features), scratch, clock)
+        assignment = _assign(config, graph, scratch, clock)
+        entries = _write(folder, graph, assignment, scratch, clock)
+        clock.phase("measure")
+        manifest = _manifest(config, graph, entries, assignment)
+        quality = measure_quality([Shard(folder, rank, manifest) for rank in range(config.num_parts)])
+        kept = {name: value for name, value in quality.to_dict().items() if name in QUALITY_IN_MANIFEST}
+        manifest = manifest.model_copy(update={"quality": kept})
+        scratch.close()
+        write_manifest(folder, manifest)
+    clock.stop()
+    return PartitionResult(
+        path=target,
+        manifest=manifest,
+        quality=quality,
+        seconds=clock.total(),
+        phase_seconds=clock.seconds,
+        peak_rss_bytes=peak_rss_bytes(),
+    )
+
+
+def inspect(path: Path | str) -> QualityReport:
+    """Measure a dataset from its shards, all of which must be at hand.
+
+    Raises
+    ------
+    ShardError
+        The manifest or a shard is missing or damaged.
+    """
+    return measure_quality(open_all(path, Shard))
+
+
+def verify(path: Path | str) -> list[str]:
+    """Return a line for each checksum or invariant that fails; an empty list means all hold.
+
+    Raises
+    ------
+    ShardError
+        There is no manifest, or it cannot be read.
+    """
+    faults = find_faults(Path(path))
+    if faults:
+        return faults
+    shards = open_all(path, Shard)
+    measured, stated = measure_quality(shards).to_dict(), shards[0].manifest.quality
+    return [
+        f"{path}: manifest: {name} must be {measured[name]}, as counted from the shards, got {stated.get(name)}"
+        for name in QUALITY_IN_MANIFEST
+        if stated.get(name) != measured[name]
+    ]
+
+
+def peak_rss_bytes() -> int:
+    """Return the peak resident memory of this process in bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Graph:
+    """The input, opened and looked at once."""
+
+    source: EdgeSource
+    degrees: Degrees
+    table: NodeTable
+    features: FeatureSource | None
+    edge_features: FeatureSource | None
+
+
+class _Clock:
+    """Times phases and passes them on to the progress display."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.seconds: dict[str, float] = {}
+        self.progress = progress
+        self._name: str | None = None
+        self._since = time.perf_counter()
+
+    def phase(self, name: str) -> None:
+        self.stop()
+        self._name = name
+        self.progress.phase(name)
+
+    def stop(self) -> None:
+        now = time.perf_counter()
+        if self._name is not None:
+            self.seconds[self._name] = self.seconds.get(self._name, 0.0) + now - self._since
+        self._name, self._since = None, now
+
+    def total(self) -> float:
+        return sum(self.seconds.values())
+
+
+class _Observed:
+    """An edge source that reports each chunk it hands out."""
+
+    def __init__(self, source: EdgeSource, progress: Progress) -> None:
+        self._source = source
+        self._progress = progress
+        self.num_nodes, self.num_edges = source.num_nodes, source.num_edges
+        self.has_etype, self.has_weight = source.has_etype, source.has_weight
+
+    def __iter__(self) -> Iterator[EdgeChunk]:
+        for chunk in self._source:
+            yield chunk
+            self._progress.advance(len(chunk))
+
+
+def _path(path: Path | str | None) -> Path | None:
+    return None if path is None else Path(path)
+
+
+def _read(
+    config: PipelineConfig,
+    edges: Path | str | EdgeSource,
+    nodes: Path | None,
+    features: Path | None,
+    edge_features: Path | None,
+    scratch: ScratchDir,
+    clock: _Clock,
+) -> _Graph:
+    clock.phase("read")
+    table = open_node_table(nodes, features, config.node_columns, config.num_nodes, scratch)
+    if isinstance(edges, Path | str):
+        num_nodes = None if table is None else table.num_nodes
+        edges = open_edge_source(Path(edges), config.edge_columns, num_nodes, config.chunk_edges)
+    table = table or NodeTable(num_nodes=edges.num_nodes)
+    if edges.num_nodes != table.num_nodes:
+        raise EdgeSourceError(f"edges: num_nodes must be {table.num_nodes} as in the node file, got {edges.num_nodes}")
+    if config.num_parts > table.num_nodes:
+        raise CapacityError(
+            f"num_parts must be at most {table.num_nodes}, the nodes, got {config.num_parts}; ask for fewer parts"
+        )
+    source = _Observed(edges, clock.progress)
+    return _Graph(
+        source=source,
+        degrees=count_degrees(source),
+        table=table,
+        features=_reduced(config, table.features, scratch),
+        edge_features=_open_edge_features(edge_features, source.num_edges),
+    )
+
+
+def _reduced(config: PipelineConfig, features: FeatureSource | None, scratch: ScratchDir) -> FeatureSource | None:
+    width = config.reduce_features
+    if features is None or width is None or width >= features.width:
+        return features
+    return ReducedFeatures(features, width, config.seed, scratch)
+
+
+def _open_edge_features(path: Path | None, num_edges: int) -> FeatureSource | None:
+    if path is None:
+        return None
+    features = open_features(path)
+    if features.num_rows != num_edges:
+        raise NodeSourceError(f"{path}: rows must be one an edge, {num_edges}, got {features.num_rows}; write it again")
+    return features
+
+
+def _assign(config: PipelineConfig, graph: _Graph, scratch: ScratchDir, clock: _Clock) -> Assignment:
+    cluster = None
+    if config.method == "asepr" and graph.features is not None:
+        clock.phase("cluster attributes")
+        cluster = cluster_attributes(graph.features, CLUSTERS_PER_PART * config.num_parts, config.seed, scratch)
+    clock.phase("assign")
+    split = graph.table.split
+    problem = PartitionProblem(
+        source=graph.source,
+        degrees=graph.degrees,
+        num_parts=config.num_parts,
+        layout=config.layout,
+        capacities=config.shares(),
+        imbalance=config.imbalance,
+        seed=config.seed,
+        scratch=scratch,
+        attribute_cluster=cluster,
+        train=None if split is None else split == SPLIT_CODES["train"],
+    )
+    return get_method(config.method).assign(problem)
+
+
+def _write(
+    folder: Path, graph: _Graph, assignment: Assignment, scratch: ScratchDir, clock: _Clock
+) -> Sequence[PartEntry]:
+    clock.phase("write shards")
+    edges = bucket_edges(graph.source, assignment, scratch)
+    halo = HaloIndex(assignment, scratch)
+    writer = ShardWriter(folder, graph.degrees, graph.table, graph.features, graph.edge_features)
+    entries = []
+    for rank in range(assignment.num_parts):
+        nodes = halo.nodes(rank)
+        entries.append(writer.write_part(nodes, halo.plan(rank, nodes), edges.read(rank)))
+    return entries
+
+
+def _manifest(config: PipelineConfig, graph: _Graph, entries: Sequence[PartEntry], assignment: Assignment) -> Manifest:
+    label = graph.table.label
+    return Manifest(
+        num_nodes=graph.source.num_nodes,
+        num_edges=graph.source.num_edges,
+        num_parts=config.num_parts,
+        layout=assignment.layout,
+        method=config.method,
+        num_classes=0 if label is None else int(label.max()) + 1,
+        feature_width=0 if graph.features is None else graph.features.width,
+        edge_feature_width=0 if graph.edge_features is None else graph.edge_features.width,
+        split_sizes=_split_sizes(graph.table),
+        config={
+            "imbalance": config.imbalance,
+            "seed": config.seed,
+            "capacities": list(config.capacities),
+            "reduce_features": config.reduce_features,
+        },
+        quality={},
+        parts=list(entries),
+    )
+
+
+def _split_sizes(table: NodeTable) -> dict[Literal["train", "val", "test"], int]:
+    """Count the nodes of each split that can be trained or tested on: those with a label, if there are labels."""
+    if table.split is None:
+        return {"train": 0, "val": 0, "test": 0}
+    usable = table.split if table.label is None else table.split[table.label != NO_LABEL]
+    sizes = np.bincount(usable, minlength=len(SPLIT_CODES))
+    return {"train": int(sizes[1]), "val": int(sizes[2]), "test": int(sizes[3])}

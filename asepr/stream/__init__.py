@@ -1,0 +1,1 @@
+"""Passes that see edges, or node attributes, one chunk at a time."""

@@ -1,0 +1,84 @@
+"""Checkpoints as safetensors: weights, optimiser state and counters, in one file that replaces the last."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from asepr.errors import TrainingError
+
+CHECKPOINT_NAME = "checkpoint.safetensors"
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+
+
+def save_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Adam, state: dict[str, Any]) -> None:
+    """Write a checkpoint under another name, then rename it into place.
+
+    Parameters
+    ----------
+    folder : Path
+        Made where it does not exist.
+    model : nn.Module
+    optimizer : Adam over the parameters of `model`
+    state : dict of what JSON can hold
+        Counters, and what a run that resumes must agree on.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / f".{CHECKPOINT_NAME}"
+    tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in _named_state(model, optimizer).items()}
+    save_file(tensors, unfinished, metadata={"state": json.dumps(state, sort_keys=True)})
+    unfinished.rename(folder / CHECKPOINT_NAME)
+
+
+def load_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Adam) -> dict[str, Any]:
+    """Load weights and optimiser state in place.
+
+    Returns
+    -------
+    dict: the `state` that was saved
+
+    Raises
+    ------
+    TrainingError
+        There is no checkpoint, it is damaged, or it is of another model.
+    """
+    path = folder / CHECKPOINT_NAME
+    _make_moments(model, optimizer)
+    try:
+        with safe_open(path, framework="pt") as file, torch.no_grad():
+            target = _named_state(model, optimizer)
+            if set(file.keys()) != set(target):
+                raise TrainingError(f"{path}: must be of the same model, got other weights; mend --model and --layers")
+            for name, tensor in target.items():
+                saved = file.get_tensor(name)
+                if saved.shape != tensor.shape or saved.dtype != tensor.dtype:
+                    raise TrainingError(
+                        f"{path}: {name} must be {tensor.dtype} of shape {tuple(tensor.shape)}, got {saved.dtype} of "
+                        f"shape {tuple(saved.shape)}; mend --hidden or --dtype"
+                    )
+                tensor.copy_(saved)
+            state: dict[str, Any] = json.loads(file.metadata()["state"])
+            return state
+    except (OSError, SafetensorError) as error:
+        raise TrainingError(f"{path}: must be a whole checkpoint, got: {error}; leave out --resume") from error
+
+
+def _named_state(model: nn.Module, optimizer: torch.optim.Adam) -> dict[str, torch.Tensor]:
+    """Return the live tensors of model and optimiser by name."""
+    named: dict[str, torch.Tensor] = {f"model.{name}": parameter for name, parameter in model.named_parameters()}
+    for name, parameter in model.named_parameters():
+        for moment in _MOMENTS:
+            named[f"adam.{name}.{moment}"] = optimizer.state[parameter][moment]
+    return named
+
+
+def _make_moments(model: nn.Module, optimizer: torch.optim.Adam) -> None:
+    """Give a fresh optimiser its state: a step from zero gradients, undone by the load."""
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()

@@ -1,0 +1,108 @@
+"""Graph convolutions that are exact on a shard: they see every neighbour, wherever its edges lie.
+
+Each takes the rows of inner nodes, and of all local nodes where these are at hand already (the
+stored features), and returns the rows of inner nodes. Where a layer narrows rows, it does so before
+they travel: a linear map of a sum is the sum of the mapped rows.
+"""
+
+import torch
+from torch import nn
+
+from asepr.trainer_plugin.local_graph import LocalGraph
+
+
+class SAGEConv(nn.Module):
+    """GraphSAGE with mean or sum: `W_self h_v + W_neighbour agg_u h_u + b`.
+
+    Parameters
+    ----------
+    in_width, out_width : int
+    aggregate : "mean" or "sum"
+        The mean divides by the global in-degree; a node without in-edges aggregates zeros.
+
+    Notes
+    -----
+    Source: Hamilton, Ying, Leskovec, Inductive representation learning on large graphs, 2017.
+    """
+
+    def __init__(self, in_width: int, out_width: int, aggregate: str = "mean") -> None:
+        super().__init__()
+        self.own = nn.Linear(in_width, out_width)
+        self.neighbour = nn.Linear(in_width, out_width, bias=False)
+        self._mean = aggregate == "mean"
+
+    def forward(self, graph: LocalGraph, inner: torch.Tensor, local: torch.Tensor | None = None) -> torch.Tensor:
+        """Return (num_inner, out_width)."""
+        if self.neighbour.out_features < self.neighbour.in_features:
+            total = _sum_of_mapped(graph, inner, local, self.neighbour)
+        else:
+            total = self.neighbour(graph.sum_neighbours(inner, local))
+        if self._mean:
+            total = total / graph.in_degree.clamp(min=1)
+        result: torch.Tensor = self.own(inner) + total
+        return result
+
+
+class GCNConv(nn.Module):
+    """Graph convolution with a self-loop added to each node and symmetric normalisation.
+
+    `(D_in + 1)^-1/2 (A + I) (D_out + 1)^-1/2 H W + b` with global degrees; a self-loop of the graph
+    counts besides the one added.
+
+    Parameters
+    ----------
+    in_width, out_width : int
+
+    Notes
+    -----
+    Source: Kipf, Welling, Semi-supervised classification with graph convolutional networks, 2017.
+    """
+
+    def __init__(self, in_width: int, out_width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_width, out_width, bias=False)
+        self.bias = nn.Parameter(torch.zeros(out_width))
+
+    def forward(self, graph: LocalGraph, inner: torch.Tensor, local: torch.Tensor | None = None) -> torch.Tensor:
+        """Return (num_inner, out_width)."""
+        scale = (graph.out_degree + 1).rsqrt()
+        inner = inner * scale[: graph.num_inner]
+        local = None if local is None else local * scale
+        if self.linear.out_features < self.linear.in_features:
+            total = _sum_of_mapped(graph, inner, local, self.linear) + self.linear(inner)
+        else:
+            total = self.linear(graph.sum_neighbours(inner, local) + inner)
+        result: torch.Tensor = total * (graph.in_degree + 1).rsqrt() + self.bias
+        return result
+
+
+class GINConv(nn.Module):
+    """Graph isomorphism layer: `MLP((1 + eps) h_v + sum_u h_u)` with a learned eps.
+
+    Parameters
+    ----------
+    in_width, out_width : int
+
+    Notes
+    -----
+    Source: Xu, Hu, Leskovec, Jegelka, How powerful are graph neural networks?, 2019, equation 4.1.
+    """
+
+    def __init__(self, in_width: int, out_width: int) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Linear(in_width, out_width), nn.ReLU(), nn.Linear(out_width, out_width))
+        self.eps = nn.Parameter(torch.zeros(()))
+
+    def forward(self, graph: LocalGraph, inner: torch.Tensor, local: torch.Tensor | None = None) -> torch.Tensor:
+        """Return (num_inner, out_width)."""
+        result: torch.Tensor = self.mlp((1 + self.eps) * inner + graph.sum_neighbours(inner, local))
+        return result
+
+
+def _sum_of_mapped(
+    graph: LocalGraph, inner: torch.Tensor, local: torch.Tensor | None, linear: nn.Linear
+) -> torch.Tensor:
+    if local is None:
+        return graph.sum_neighbours(linear(inner))
+    mapped = linear(local)
+    return graph.sum_neighbours(mapped[: graph.num_inner], mapped)

@@ -1,0 +1,108 @@
+"""Models of stacked convolutions, by name."""
+
+import functools
+import itertools
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from asepr.errors import TrainingError
+from asepr.trainer_plugin.layers import GCNConv, GINConv, SAGEConv
+from asepr.trainer_plugin.local_graph import LocalGraph
+
+CONVOLUTIONS: dict[str, Callable[[int, int], nn.Module]] = {
+    "sage": SAGEConv,
+    "sage-sum": functools.partial(SAGEConv, aggregate="sum"),
+    "gcn": GCNConv,
+    "gin": GINConv,
+}
+
+
+class StackedModel(nn.Module):
+    """Convolutions with ReLU and dropout between them.
+
+    Parameters
+    ----------
+    model : str
+        A name in `CONVOLUTIONS`.
+    widths : list of int
+        Width of the features, of each hidden layer, and of the output.
+    dropout : float, in [0, 1)
+    seed : int
+        Of the dropout masks.
+
+    Raises
+    ------
+    TrainingError
+        No such model; the message lists those there are.
+
+    Notes
+    -----
+    Dropout masks depend on seed, epoch, layer, global node id and column alone, so that training is
+    the same however the graph is partitioned.
+    """
+
+    def __init__(self, model: str, widths: list[int], dropout: float = 0.0, seed: int = 0) -> None:
+        super().__init__()
+        if model not in CONVOLUTIONS:
+            raise TrainingError(f"model must be one of {', '.join(CONVOLUTIONS)}, got '{model}'; choose one of these")
+        make = CONVOLUTIONS[model]
+        self.layers = nn.ModuleList(make(a, b) for a, b in itertools.pairwise(widths))
+        self._dropout = dropout
+        self._seed = seed
+
+    def forward(self, graph: LocalGraph, features: torch.Tensor, epoch: int = 0) -> torch.Tensor:
+        """Run all layers.
+
+        Parameters
+        ----------
+        graph : LocalGraph
+        features : (num_local, F)
+        epoch : int
+            Chooses the dropout masks.
+
+        Returns
+        -------
+        (num_inner, output width)
+        """
+        inner: torch.Tensor = self.layers[0](graph, features[: graph.num_inner], features)
+        for number, layer in enumerate(self.layers[1:]):
+            inner = torch.relu(inner)
+            if self.training and self._dropout > 0:
+                inner = keyed_dropout(inner, graph.nid, (self._seed, epoch, number), self._dropout)
+            inner = layer(graph, inner)
+        return inner
+
+
+def keyed_dropout(rows: torch.Tensor, nid: torch.Tensor, key: tuple[int, int, int], rate: float) -> torch.Tensor:
+    """Zero entries with the given chance and scale up the others; the choice depends on key, nid and column.
+
+    Parameters
+    ----------
+    rows : (n, F)
+    nid : int64 (n,)
+    key : three ints
+    rate : float, in [0, 1)
+
+    Returns
+    -------
+    (n, F)
+    """
+    row_hash = nid
+    for part in key:
+        row_hash = _mix(row_hash + _mix(torch.tensor(part + 1, device=rows.device)))
+    column_hash = _mix(torch.arange(1, rows.shape[1] + 1, device=rows.device))
+    # 31 bits suffice for the mask, and halve the memory of the one large step.
+    mask = (row_hash & 0x7FFFFFFF).to(torch.int32)[:, None] ^ (column_hash & 0x7FFFFFFF).to(torch.int32)
+    mask = (mask * 0x2C1B3C6D) & 0x7FFFFFFF
+    mask = ((mask ^ (mask >> 15)) * 0x297A2D39) & 0x7FFFFFFF
+    kept = (mask ^ (mask >> 15)) >= int(rate * 2**31)
+    return rows * kept / (1 - rate)
+
+
+def _mix(values: torch.Tensor) -> torch.Tensor:
+    """Mix the bits of int64 values (multiplications wrap)."""
+    values = (values ^ (values >> 30)) * -0x40A7B892E31B1A47
+    values = (values ^ (values >> 27)) * -0x6B2FB644ECCEEE15
+    return values ^ (values >> 31)

@@ -1,5 +1,6 @@
 """One reader a file format: bytes in, batches of columns out. Ids are checked by the edge source."""
 
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -212,10 +213,13 @@ class TextReader:
         self._skip, first_line = self._find_first_line(path)
         fields = first_line.split(None if separator == r"\s+" else separator)
         names = [field.strip().strip("\"'") for field in fields]
+        self._names = names
         self._has_header = not all(_is_number(name) for name in names)
         if self._has_header:
             _require_columns(path, names, columns)
-        elif len(names) < 2:
+        else:
+            self._names = [f"column {number}" for number in range(len(names))]
+        if len(names) < 2:
             raise EdgeSourceError(
                 f"{path}: each line must hold two ids, got {first_line!r} first; name the right format by the suffix"
             )
@@ -231,25 +235,28 @@ class TextReader:
         """Yield parsed runs of lines."""
         import pandas as pd
 
-        wanted: list[Any] = [self._columns.src, self._columns.dst] if self._has_header else [0, 1]
+        wanted = [self._columns.src, self._columns.dst] if self._has_header else self._names[:2]
         wanted += [self._columns.etype] * self.has_etype + [self._columns.weight] * self.has_weight
         first_row = 0
         try:
-            for frame in pd.read_csv(
+            # All columns are parsed, not only those wanted: only so are lines of another length noticed.
+            with pd.read_csv(
                 self.path,
                 sep=self._separator,
                 skiprows=self._skip,
                 header=0 if self._has_header else None,
-                usecols=wanted,
+                names=self._names,
+                index_col=False,
                 comment="#",
                 chunksize=batch_edges,
                 skipinitialspace=True,
                 low_memory=False,
                 encoding="utf-8-sig",
-            ):
-                yield self._convert([frame[name].to_numpy() for name in wanted], first_row)
-                first_row += len(frame)
-        except (ValueError, OSError, EOFError, pd.errors.ParserError) as error:
+            ) as frames:
+                for frame in frames:
+                    yield self._convert([frame[name].to_numpy() for name in wanted], first_row)
+                    first_row += len(frame)
+        except (ValueError, OSError, EOFError, zlib.error) as error:
             raise _unreadable(self.path, "text", error) from error
 
     def _convert(self, values: list[npt.NDArray[Any]], first_row: int) -> EdgeBatch:

@@ -1,5 +1,6 @@
 """Node files and feature files: labels, splits, types and rows of features, in nid order."""
 
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,14 +113,15 @@ def open_features(path: Path) -> FeatureSource:
         raise NodeSourceError(f"{path}: must be a file, got nothing there; check the path")
     try:
         if path.suffix == ".npz":
-            matrix = scipy.sparse.load_npz(path)
+            with path.open("rb") as file:
+                matrix = scipy.sparse.load_npz(file)
         elif path.suffix == ".npy":
             array = np.load(path, mmap_mode="r", allow_pickle=False)
         else:
             raise NodeSourceError(
                 f"{path}: suffix must be .npy (dense) or .npz (scipy CSR), got '{path.suffix}'; convert the file"
             )
-    except (ValueError, OSError, EOFError, KeyError) as error:
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
         reason = " ".join(str(error).split())
         raise NodeSourceError(f"{path}: must be a whole feature file, got: {reason}; write it again") from error
     if path.suffix == ".npz":

@@ -43,34 +43,33 @@ def output_folder(target: Path) -> Iterator[Path]:
     check_output(target)
     work = target.parent / f".{target.name}.partial"
     work.mkdir(parents=True, exist_ok=True)
-    lock = os.open(work / _LOCK_NAME, os.O_CREAT | os.O_RDWR)
+    with _lock(work / _LOCK_NAME, target):
+        try:
+            _empty(work)
+            yield work
+            (work / _LOCK_NAME).unlink()
+            work.rename(target)
+        except BaseException as error:
+            shutil.rmtree(work, ignore_errors=True)
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise OutputError(f"{target.parent}: the disk is full; free space or choose another --out") from error
+            raise
+
+
+@contextmanager
+def _lock(path: Path, target: Path) -> Iterator[None]:
+    """Hold a lock that ends with the process, however that ends."""
+    lock = os.open(path, os.O_CREAT | os.O_RDWR)
     try:
-        _take(lock, target)
-        _empty(work)
-        yield work
-        (work / _LOCK_NAME).unlink()
-        work.rename(target)
-    except BlockingIOError:
-        raise
-    except OSError as error:
-        shutil.rmtree(work, ignore_errors=True)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise OutputError(f"{target.parent}: the disk is full; free space or choose another --out") from error
-        raise
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OutputError(
+                f"{target}: must be written by one run at a time, got another at work; wait for it"
+            ) from error
+        yield
     finally:
         os.close(lock)
-
-
-def _take(lock: int, target: Path) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise OutputError(
-            f"{target}: must be written by one run at a time, got another at work; wait for it"
-        ) from error
 
 
 def _empty(work: Path) -> None:

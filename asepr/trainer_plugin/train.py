@@ -48,7 +48,7 @@ class TrainConfig:
     eval_every : int
         Epochs between evaluations; the last epoch is always evaluated.
     checkpoint : str
-        Folder for checkpoints; empty: none are written.
+        Folder for checkpoints, which every machine can read to resume; empty: none are written.
     checkpoint_every : int
         Epochs between checkpoints; the last epoch is always written.
     resume : bool

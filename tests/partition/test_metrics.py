@@ -1,0 +1,93 @@
+"""What `inspect` prints equals a naive recount from the shards, and KaHIP's count."""
+
+import re
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from asepr import pipeline
+from asepr.formats.shard import Shard, open_all
+from asepr.partition.methods import METHODS
+from tests.graphs import NAMED_GRAPHS, Graph, random_graph
+
+KAHIP = Path(sysconfig.get_path("purelib")) / "bin"
+
+
+def recount(dataset: Path) -> dict[str, float]:
+    """Count everything with sets and loops."""
+    present, inner, edges, owner_of = [], [], [], {}
+    for shard in open_all(dataset, Shard):
+        nids = shard.nid.tolist()
+        present.append(set(nids))
+        inner.append(set(nids[: shard.num_inner]))
+        edges.append([(nids[u], nids[v]) for u, v in zip(shard.src.tolist(), shard.dst.tolist(), strict=True)])
+        owner_of |= dict.fromkeys(nids[: shard.num_inner], shard.rank)
+    all_edges = [edge for part in edges for edge in part]
+    with_edge = {nid for edge in all_edges for nid in edge}
+    num_parts = len(present)
+
+    def balance(loads: list[int]) -> float:
+        return max(loads) * num_parts / sum(loads) if sum(loads) else 1.0
+
+    sent = [[len((present[q] - inner[q]) & inner[p]) for q in range(num_parts)] for p in range(num_parts)]
+    return {
+        "replication_factor": sum(len(p & with_edge) for p in present) / len(with_edge) if with_edge else 1.0,
+        "edge_cut": sum(owner_of[u] != owner_of[v] for u, v in all_edges) / max(len(all_edges), 1),
+        "edge_balance": balance([len(part) for part in edges]),
+        "replica_balance": balance([len(part) for part in present]),
+        "node_balance": balance([len(part) for part in inner]),
+        "halo_nodes": [len(p - i) for p, i in zip(present, inner, strict=True)],
+        "comm_matrix": sent,
+    }
+
+
+@pytest.mark.parametrize("layout", ["vertex-cut", "edge-cut"])
+@pytest.mark.parametrize("name", NAMED_GRAPHS)
+def test_inspect_equals_a_naive_recount(name: str, layout: str, tmp_path: Path):
+    graph = NAMED_GRAPHS[name]
+    pipeline.partition(graph.source(), tmp_path / "out", num_parts=min(3, graph.num_nodes), layout=layout)
+    found = pipeline.inspect(tmp_path / "out").to_dict()
+    for key, value in recount(tmp_path / "out").items():
+        np.testing.assert_allclose(found[key], value, err_msg=key)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_edge_cut_equals_that_of_kahip(method: str, tmp_path: Path):
+    if not (KAHIP / "evaluator").exists():
+        pytest.skip("the kahip wheel brings no evaluator here")
+    graph = simple(random_graph(200, 1500))
+    pipeline.partition(graph.source(), tmp_path / "out", num_parts=4, method=method, layout="edge-cut")
+    shards = open_all(tmp_path / "out", Shard)
+    owner = np.empty(graph.num_nodes, dtype=int)
+    for shard in shards:
+        owner[shard.nid[: shard.num_inner]] = shard.rank
+    judged = evaluate_with_kahip(graph, owner, tmp_path)
+    found = pipeline.inspect(tmp_path / "out")
+    assert found.edge_cut * graph.num_edges == pytest.approx(2 * judged["cut"])
+    assert found.node_balance == pytest.approx(judged["balance"], abs=1e-4)
+    assert sum(found.halo_nodes) == judged["total comm vol"]
+    assert max(map(sum, found.comm_matrix)) == judged["max comm vol"]
+
+
+def simple(graph: Graph) -> Graph:
+    """Both directions of every edge once, no self-loops: the graphs that KaHIP reads."""
+    undirected = nx.Graph(zip(graph.src.tolist(), graph.dst.tolist(), strict=True))
+    undirected.remove_edges_from(list(nx.selfloop_edges(undirected)))
+    ends = np.array(undirected.to_directed().edges)
+    return Graph(num_nodes=graph.num_nodes, src=ends[:, 0], dst=ends[:, 1])
+
+
+def evaluate_with_kahip(graph: Graph, owner: np.ndarray, folder: Path) -> dict[str, float]:
+    rows: list[list[int]] = [[] for _ in range(graph.num_nodes)]
+    for u, v in zip(graph.src.tolist(), graph.dst.tolist(), strict=True):
+        rows[u].append(v + 1)
+    lines = [f"{graph.num_nodes} {graph.num_edges // 2}", *(" ".join(map(str, sorted(row))) for row in rows)]
+    (folder / "g.graph").write_text("\n".join(lines) + "\n")
+    (folder / "g.part").write_text("\n".join(map(str, owner.tolist())) + "\n")
+    command = [KAHIP / "evaluator", folder / "g.graph", f"--k={owner.max() + 1}", f"--input_partition={folder / 'g.part'}"]
+    text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    return {name.strip(): float(value) for name, value in re.findall(r"^([a-z ]+?)\s+([\d.]+)$", text, re.MULTILINE)}

@@ -1,0 +1,146 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'asepr[train]'")
+
+from safetensors.torch import load_file  # noqa: E402
+
+from asepr.errors import TrainingError  # noqa: E402
+from asepr.trainer_plugin.checkpoint import CHECKPOINT_NAME  # noqa: E402
+from asepr.trainer_plugin.launch import launch  # noqa: E402
+from asepr.trainer_plugin.shard_graph import open_shard  # noqa: E402
+from asepr.trainer_plugin.train import TrainConfig, Trainer, train_shard  # noqa: E402
+from tests.trainer_plugin.processes import free_port, run_ranks  # noqa: E402
+from tests.trainer_plugin.shards import write_random_shards  # noqa: E402
+from tests.trainer_plugin.test_exactness import make_graph  # noqa: E402
+
+
+def write(path: Path, num_parts: int, layout: str = "vertex-cut") -> Path:
+    graph, features, label, split = make_graph()
+    return write_random_shards(path, graph, num_parts, layout, features, label, split)
+
+
+def train(folder: Path, config: TrainConfig) -> dict:
+    return Trainer(open_shard(folder, 0), config).run(lambda metrics: None)
+
+
+def test_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path: Path):
+    folder = write(tmp_path / "d", 1)
+    config = TrainConfig(epochs=9, hidden=8, checkpoint=str(tmp_path / "whole"), checkpoint_every=4)
+    expected = train(folder, config)
+    train(folder, replace(config, epochs=4, checkpoint=str(tmp_path / "halves")))
+    resumed = train(folder, replace(config, checkpoint=str(tmp_path / "halves"), resume=True))
+    whole, halves = (load_file(tmp_path / name / CHECKPOINT_NAME) for name in ("whole", "halves"))
+    assert all(torch.equal(whole[name], halves[name]) for name in whole)
+    assert resumed | {"seconds": 0} == expected | {"seconds": 0}
+
+
+def resume_on_every_rank(rank: int, folder: Path, checkpoints: Path) -> dict[str, np.ndarray]:
+    config = TrainConfig(epochs=6, hidden=8, checkpoint=str(checkpoints), resume=True)
+    trainer = Trainer(open_shard(folder, rank), config)
+    trainer.run(lambda metrics: None)
+    return {name: value.numpy() for name, value in trainer.model.state_dict().items()}
+
+
+def test_launched_run_with_dropout_equals_one_process_and_resumes(tmp_path: Path):
+    alone, parted = write(tmp_path / "one", 1), write(tmp_path / "two", 2, "edge-cut")
+    config = TrainConfig(epochs=6, hidden=8, dropout=0.5, dtype="float64", metrics=str(tmp_path / "metrics.jsonl"))
+    expected = train(alone, replace(config, metrics=""))
+    found = launch(parted, config)
+    assert found["loss"] == pytest.approx(expected["loss"], abs=1e-12)
+    assert found["test_acc"] == expected["test_acc"]
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 6
+    # A checkpoint of one process goes on in two, with the same result.
+    config = replace(config, dtype="float32", metrics="", checkpoint=str(tmp_path / "c"))
+    train(alone, replace(config, epochs=3))
+    train(alone, replace(config, checkpoint=str(tmp_path / "whole")))
+    whole = load_file(tmp_path / "whole" / CHECKPOINT_NAME)
+    for weights in run_ranks(2, resume_on_every_rank, parted, tmp_path / "c"):
+        for name, value in weights.items():
+            np.testing.assert_allclose(value, whole[f"model.{name}"].numpy(), atol=1e-5)
+
+
+def test_checkpoint_of_another_model(tmp_path: Path):
+    folder = write(tmp_path / "d", 1)
+    config = TrainConfig(epochs=1, hidden=8, checkpoint=str(tmp_path / "c"))
+    train(folder, config)
+    for change, message in (
+        ({"model": "gcn"}, "must be of the same model, got other weights"),
+        ({"hidden": 9}, "must be torch.float32 of shape"),
+        ({"lr": 0.5}, "lr must be 0.01 as in the checkpoint, got 0.5"),
+    ):
+        with pytest.raises(TrainingError, match=message):
+            train(folder, replace(config, resume=True, **change))
+    (tmp_path / "c" / CHECKPOINT_NAME).write_bytes(b"short")
+    with pytest.raises(TrainingError, match="must be a whole checkpoint, got"):
+        train(folder, replace(config, resume=True))
+
+
+def test_wrong_number_of_processes(tmp_path: Path):
+    folder = write(tmp_path / "d", 2)
+    with pytest.raises(TrainingError, match="processes must be one a part, 2, got 1; mend --nproc-per-node"):
+        train_shard(folder, TrainConfig(), lambda metrics: None)
+
+
+def test_error_of_one_rank_is_said_once_by_the_launcher(tmp_path: Path):
+    folder = write(tmp_path / "d", 2)
+    with pytest.raises(TrainingError, match=r"^model must be one of sage, .*, got 'foo'; choose one of these$"):
+        launch(folder, TrainConfig(model="foo"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
+        ({"lr": float("nan")}, "lr and timeout_s must be positive"),
+        ({"dtype": "float16"}, "dtype must be float32 or float64, got 'float16'"),
+        ({"resume": True}, "resume must come with a checkpoint folder, got none"),
+    ],
+)
+def test_options_out_of_range(change: dict, message: str):
+    with pytest.raises(TrainingError, match=message):
+        TrainConfig(**change)
+
+
+def test_killed_rank_ends_every_other_with_one_clear_line(tmp_path: Path):
+    folder = write(tmp_path / "d", 3)
+    metrics = tmp_path / "metrics.jsonl"
+    environment = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "3"}
+    command = [sys.executable, "-m", "asepr.trainer_plugin.train", str(folder), "--epochs", "1000000"]
+    command += ["--timeout-s", "30", "--metrics", str(metrics)]
+    ranks = [
+        subprocess.Popen(
+            command, env=environment | {"RANK": str(rank)}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        for rank in range(3)
+    ]
+    try:
+        _wait_for(metrics)
+        ranks[2].send_signal(signal.SIGKILL)
+        for rank in ranks[:2]:
+            _, errors = rank.communicate(timeout=40)
+            assert rank.returncode == 2
+            lines = [line for line in errors.splitlines() if line.startswith("asepr: error")]
+            assert len(lines) == 1
+            assert "every peer must answer within the timeout" in lines[0]
+            assert "resume from the last checkpoint" in lines[0]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+
+
+def _wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 90
+    while not path.exists():
+        assert time.monotonic() < deadline, "training did not start"
+        time.sleep(0.05)

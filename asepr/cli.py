@@ -281,15 +281,15 @@ def _print_quality(path: Path, values: dict[str, Any]) -> None:
         value = values[name]
         summary.add_row(name.replace("_", " "), "no split" if value is None else f"{value:.4f}")
     console.print(summary)
-    parts = Table(title="Parts", title_justify="left")
+    parts = Table(title="Parts (MB: of features)", title_justify="left")
     sent = [sum(row) for row in values["comm_matrix"]]
     columns = {
         "edges": values["edges"],
         "inner": values["inner_nodes"],
         "halo": values["halo_nodes"],
         "train": values["train_nodes"] or ["-"] * len(sent),
-        "inner features, MB": [f"{b / 1e6:.1f}" for b in values["feature_bytes"]["inner"]],
-        "halo features, MB": [f"{b / 1e6:.1f}" for b in values["feature_bytes"]["halo"]],
+        "inner MB": [f"{b / 1e6:.1f}" for b in values["feature_bytes"]["inner"]],
+        "halo MB": [f"{b / 1e6:.1f}" for b in values["feature_bytes"]["halo"]],
         "rows sent": sent,
     }
     parts.add_column("part", justify="right")

@@ -387,7 +387,7 @@ def _open_edge_features(path: Path | None, num_edges: int) -> FeatureSource | No
 
 def _assign(config: PipelineConfig, graph: _Graph, scratch: ScratchDir, clock: _Clock) -> Assignment:
     cluster = None
-    if config.method == "asepr" and graph.features is not None:
+    if config.method == "asepr" and graph.features is not None and config.num_parts > 1:
         clock.phase("cluster attributes")
         cluster = cluster_attributes(graph.features, CLUSTERS_PER_PART * config.num_parts, config.seed, scratch)
     clock.phase("assign")

@@ -251,7 +251,7 @@ def _labels(path: Path, name: str, table: pa.Table) -> IdArray | None:
         raise NodeSourceError(
             f"{path}: column '{name}' must be integers (null or -1: no label), got {column.type}; number the classes"
         )
-    label: IdArray = column.fill_null(NO_LABEL).to_numpy().astype(np.int64)
+    label: IdArray = column.cast(pa.int64()).fill_null(NO_LABEL).to_numpy()
     if label.min() < NO_LABEL:
         row = int(np.argmin(label))
         raise NodeSourceError(f"{path}: row {row}: {name} must be at least -1, got {label[row]}; -1 means no label")

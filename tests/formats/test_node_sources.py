@@ -62,6 +62,18 @@ def test_sparse_features_are_filled_out(tmp_path: Path, scratch: ScratchDir):
     assert table.features.read_as_stored(np.array([0, 1])).nnz == 2
 
 
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint8(), pa.int32(), pa.uint64()])
+def test_columns_of_any_integer_type(kind: pa.DataType, tmp_path: Path, scratch: ScratchDir):
+    columns = {"id": pa.array([1, 0], kind), "label": pa.array([3, None], kind), "ntype": pa.array([1, 0], kind)}
+    pq.write_table(pa.table(columns), tmp_path / "n.parquet")
+    table = open_table(scratch, tmp_path / "n.parquet")
+    assert table is not None
+    assert table.label is not None
+    assert table.ntype is not None
+    assert (table.label.tolist(), table.ntype.tolist()) == ([-1, 3], [0, 1])
+    assert (table.label.dtype, table.ntype.dtype) == (np.int64, np.int32)
+
+
 def test_nothing_says_how_many_nodes(scratch: ScratchDir):
     assert open_table(scratch) is None
 

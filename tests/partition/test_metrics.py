@@ -88,6 +88,11 @@ def evaluate_with_kahip(graph: Graph, owner: np.ndarray, folder: Path) -> dict[s
     lines = [f"{graph.num_nodes} {graph.num_edges // 2}", *(" ".join(map(str, sorted(row))) for row in rows)]
     (folder / "g.graph").write_text("\n".join(lines) + "\n")
     (folder / "g.part").write_text("\n".join(map(str, owner.tolist())) + "\n")
-    command = [KAHIP / "evaluator", folder / "g.graph", f"--k={owner.max() + 1}", f"--input_partition={folder / 'g.part'}"]
+    command = [
+        KAHIP / "evaluator",
+        folder / "g.graph",
+        f"--k={owner.max() + 1}",
+        f"--input_partition={folder / 'g.part'}",
+    ]
     text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
     return {name.strip(): float(value) for name, value in re.findall(r"^([a-z ]+?)\s+([\d.]+)$", text, re.MULTILINE)}

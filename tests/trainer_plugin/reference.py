@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+from torch.nn.functional import cross_entropy
 
 from tests.graphs import Graph
 
@@ -33,7 +33,7 @@ class DenseReference:
         for _ in range(epochs):
             optimizer.zero_grad()
             logits = self.forward(model, weights)
-            F.cross_entropy(logits[self.train], self.label[self.train]).backward()
+            cross_entropy(logits[self.train], self.label[self.train]).backward()
             optimizer.step()
         return {name: value.detach() for name, value in weights.items()}
 

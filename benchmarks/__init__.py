@@ -1,0 +1,1 @@
+"""One script a question; each takes `--quick` and `--json FILE`."""

@@ -1,15 +1,21 @@
+SHELL := bash
 # Two commands for a fresh machine with Python 3.11: `make demo` and `make test`.
 PYTHON ?= python3.11
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 
-.PHONY: demo test check clean
+.PHONY: demo test check bounds clean
 
 demo: .venv/ready
 	$(BIN)/python examples/demo.py
 
 test: check
 	$(BIN)/python -m pytest
+
+# Bounds are compiled in, so this needs a kernel cache of its own.
+bounds: .venv/ready
+	cache=$$(mktemp -d); trap 'rm -rf "$$cache"' EXIT; \
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$$cache $(BIN)/python -m pytest --quiet tests/stream tests/partition
 
 check: .venv/ready
 	$(BIN)/ruff format --check .

@@ -1,12 +1,18 @@
-"""Graphs and problems that tests share."""
+"""Fixtures and settings that tests share."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from asepr.stream.scratch import ScratchDir
+
+# No deadline: the first example of a test may compile kernels. Examples are the same in every CI run.
+settings.register_profile("asepr", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("asepr")
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asepr.partition.adjacency import build_adjacency
@@ -16,7 +16,7 @@ from asepr.partition.owners import choose_owners
 from asepr.stream.scratch import ScratchDir
 from tests.graphs import NAMED_GRAPHS, Graph, copies_of, graphs, problem, random_graph
 
-quick = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=60)
 
 
 @given(graphs(), st.integers(1, 7))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asepr.contracts import Assignment, Layout
@@ -59,7 +59,7 @@ def test_named_graphs(graph: Graph, method: str, layout: Layout, tmp_path: Path)
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("method", METHODS)
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 @given(data=st.data(), graph=graphs())
 def test_any_small_graph(
     method: str, layout: Layout, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, graph: Graph

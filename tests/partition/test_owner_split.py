@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asepr.partition.owner_split import NO_HOME, Prior, split_owners
@@ -119,7 +119,7 @@ def copies_by_part(graph: Graph, part: np.ndarray, num_parts: int) -> list[tuple
 
 
 @pytest.mark.parametrize("with_homes", [False, True])
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(data=st.data(), graph=graphs(max_nodes=10, max_edges=40), num_parts=st.integers(1, 5))
 def test_parts_equal_those_of_a_plain_loop(
     with_homes: bool, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, graph: Graph, num_parts: int

@@ -2,7 +2,7 @@
 
     torchrun --nnodes 4 --nproc-per-node 1 ... -m asepr.trainer_plugin.train OUT --epochs 30
 
-Rank r opens the manifest and part r alone. The printed lines are JSON, one an epoch.
+A process opens the manifest and one part alone. The printed lines are JSON, one an epoch.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import torch.nn.functional as F  # noqa: N812  # the name the field uses
 
 from asepr.contracts import NO_LABEL, SPLIT_CODES
 from asepr.errors import AseprError, TrainingError
+from asepr.formats.manifest import part_folder, read_manifest
 from asepr.trainer_plugin.checkpoint import load_checkpoint, save_checkpoint
 from asepr.trainer_plugin.exchange import peer_error
 from asepr.trainer_plugin.local_graph import LocalGraph, features_of
@@ -227,30 +228,65 @@ class Trainer:
 
 
 def train_shard(path: Path | str, config: TrainConfig, report: Report) -> dict[str, Any]:
-    """Train this process' shard, with rank and number of processes from torchrun's environment.
+    """Train this process' shard, with its place among the processes from torchrun's environment.
+
+    Where all parts are at hand a process takes the part of its rank. Where a machine holds some parts
+    only, its processes take these, in order, whatever ranks torchrun gave them: the number of the part
+    is the rank among the trainers.
 
     Raises
     ------
     AseprError
         A shard, an option or a peer is at fault.
     """
-    rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    shard = open_shard(path, rank)
-    if world_size != shard.num_parts:
-        raise TrainingError(
-            f"{path}: processes must be one a part, {shard.num_parts}, got {world_size}; mend --nproc-per-node"
+    place = _Place.from_environment()
+    shard = open_shard(path, _own_part(Path(path), place))
+    device = _device(place.local_rank)
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // place.local_world_size))
+    if place.world_size > 1:
+        dist.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo",
+            timeout=timedelta(seconds=config.timeout_s),
+            rank=shard.rank,
+            world_size=place.world_size,
         )
-    device = _device(int(os.environ.get("LOCAL_RANK", "0")))
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // local_world_size))
-    if world_size > 1:
-        backend = "nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, timeout=timedelta(seconds=config.timeout_s))
     try:
         return Trainer(shard, config, device).run(report)
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Place:
+    """Which process this is, as torchrun says."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+
+    @classmethod
+    def from_environment(cls) -> "_Place":
+        values = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
+        return cls(**{name.lower(): int(os.environ.get(name, default)) for name, default in values.items()})
+
+
+def _own_part(path: Path, place: _Place) -> int:
+    num_parts = read_manifest(path).num_parts
+    if place.world_size != num_parts:
+        raise TrainingError(
+            f"{path}: processes must be one a part, {num_parts}, got {place.world_size}; mend --nproc-per-node"
+        )
+    here = [part for part in range(num_parts) if (path / part_folder(part)).is_dir()]
+    if len(here) == num_parts:
+        return place.rank
+    if len(here) != place.local_world_size:
+        raise TrainingError(
+            f"{path}: parts on this machine must be all {num_parts} or one a process here, {place.local_world_size}, "
+            f"got {len(here)}; copy part folders to where they are trained"
+        )
+    return here[place.local_rank]
 
 
 class MetricsFile:

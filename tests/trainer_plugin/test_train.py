@@ -1,4 +1,6 @@
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -114,15 +116,8 @@ def test_options_out_of_range(change: dict, message: str):
 def test_killed_rank_ends_every_other_with_one_clear_line(tmp_path: Path):
     folder = write(tmp_path / "d", 3)
     metrics = tmp_path / "metrics.jsonl"
-    environment = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "3"}
-    command = [sys.executable, "-m", "asepr.trainer_plugin.train", str(folder), "--epochs", "1000000"]
-    command += ["--timeout-s", "30", "--metrics", str(metrics)]
-    ranks = [
-        subprocess.Popen(
-            command, env=environment | {"RANK": str(rank)}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
-        for rank in range(3)
-    ]
+    options = ["--epochs", "1000000", "--timeout-s", "30", "--metrics", str(metrics)]
+    ranks = start_by_hand([folder] * 3, options)
     try:
         _wait_for(metrics)
         ranks[2].send_signal(signal.SIGKILL)
@@ -137,6 +132,46 @@ def test_killed_rank_ends_every_other_with_one_clear_line(tmp_path: Path):
         for rank in ranks:
             rank.kill()
             rank.communicate()
+
+
+def test_machines_that_hold_only_their_own_part_whatever_their_rank(tmp_path: Path):
+    folder = write(tmp_path / "d", 2)
+    expected = launch(folder, TrainConfig(epochs=3, hidden=8))
+    machines = [tmp_path / "has-part-1", tmp_path / "has-part-0"]
+    for machine, part in zip(machines, ("part-00001", "part-00000"), strict=True):
+        machine.mkdir()
+        shutil.copy(folder / "manifest.json", machine)
+        shutil.copytree(folder / part, machine / part)
+    outputs = [rank.communicate(timeout=120) for rank in start_by_hand(machines, ["--epochs", "3", "--hidden", "8"])]
+    lines = [json.loads(line) for output, _ in outputs for line in output.splitlines()]
+    assert lines[-1]["loss"] == pytest.approx(expected["loss"], abs=1e-6)
+    assert len(lines) == 3
+
+
+def test_machine_with_too_few_parts(tmp_path: Path):
+    folder = write(tmp_path / "d", 2)
+    shutil.rmtree(folder / "part-00000")
+    shutil.rmtree(folder / "part-00001")
+    (rank,) = start_by_hand([folder], [], num_ranks=2)
+    _, errors = rank.communicate(timeout=60)
+    assert rank.returncode == 2
+    assert "parts on this machine must be all 2 or one a process here, 1, got 0; copy part folders" in errors
+
+
+def start_by_hand(folders: list[Path], options: list[str], num_ranks: int = 0) -> list[subprocess.Popen]:
+    """Start one process a folder, as torchrun on machines of their own would."""
+    environment = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    environment |= {"WORLD_SIZE": str(num_ranks or len(folders))}
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "asepr.trainer_plugin.train", str(folder), *options],
+            env=environment | {"RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, folder in enumerate(folders)
+    ]
 
 
 def _wait_for(path: Path) -> None:

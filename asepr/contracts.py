@@ -133,8 +133,35 @@ class Degrees:
         return self.in_degree + self.out_degree
 
 
+class Buckets(Protocol):
+    """Rows appended in any order and read back one bucket at a time; within a bucket in their order."""
+
+    @property
+    def num_buckets(self) -> int:
+        """Number of buckets."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of a row."""
+
+    def append(self, bucket_of: npt.NDArray[Any], rows: npt.NDArray[Any]) -> None:
+        """Add `rows[i]` to bucket `bucket_of[i]`."""
+
+    def num_rows(self, bucket: int) -> int:
+        """Return the number of rows in a bucket."""
+
+    def read(self, bucket: int) -> npt.NDArray[Any]:
+        """Return all rows of a bucket."""
+
+    def close(self) -> None:
+        """Give the space back."""
+
+
 class Scratch(Protocol):
-    """Temporary arrays that may live on disk; all gone when the run ends."""
+    """Temporary arrays and buckets that may live on disk; all gone when the run ends."""
+
+    def buckets(self, name: str, num_buckets: int, dtype: npt.DTypeLike) -> Buckets:
+        """Return empty buckets of rows of the given (usually structured) dtype."""
 
     def array(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return a zero-filled array of the given shape, backed by a file that no one else sees."""

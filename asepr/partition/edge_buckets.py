@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from asepr.contracts import Assignment, EdgeChunk, EdgeSource
-from asepr.stream.scratch import BucketFiles, ScratchDir
+from asepr.contracts import Assignment, Buckets, EdgeChunk, EdgeSource, Scratch
 
 
 def edge_row_dtype(source: EdgeSource) -> np.dtype[Any]:
@@ -20,7 +19,7 @@ def edge_row_dtype(source: EdgeSource) -> np.dtype[Any]:
     return np.dtype(fields)
 
 
-def bucket_edges(source: EdgeSource, assignment: Assignment, scratch: ScratchDir) -> BucketFiles:
+def bucket_edges(source: EdgeSource, assignment: Assignment, scratch: Scratch) -> Buckets:
     """Return the edges of each part as rows of `edge_row_dtype`, ascending in `eid`.
 
     Notes

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from asepr.contracts import Assignment, HaloPlan, IdArray, LocalNodes, PartArray
+from asepr.contracts import Assignment, Buckets, HaloPlan, IdArray, LocalNodes, PartArray, Scratch
 from asepr.partition.copies_kernels import count_copies, list_halo_copies
-from asepr.stream.scratch import BucketFiles, ScratchDir
 
 BLOCK_NODES = 1 << 18
 
@@ -17,19 +16,19 @@ class HaloIndex:
     Parameters
     ----------
     assignment : Assignment
-    scratch : ScratchDir
+    scratch : Scratch
 
     Notes
     -----
     One pass over the nodes in blocks: O(N K / 64) time, memory of one block.
     """
 
-    def __init__(self, assignment: Assignment, scratch: ScratchDir) -> None:
+    def __init__(self, assignment: Assignment, scratch: Scratch) -> None:
         self.num_parts = assignment.num_parts
         self._owner = assignment.owner
-        self._inner: BucketFiles = scratch.buckets("inner", self.num_parts, np.int64)
-        self._halo: BucketFiles = scratch.buckets("halo", self.num_parts, np.int64)
-        self._send: BucketFiles = scratch.buckets("send", self.num_parts, _SEND_ROW)
+        self._inner: Buckets = scratch.buckets("inner", self.num_parts, np.int64)
+        self._halo: Buckets = scratch.buckets("halo", self.num_parts, np.int64)
+        self._send: Buckets = scratch.buckets("send", self.num_parts, _SEND_ROW)
         for start in range(0, self._owner.shape[0], BLOCK_NODES):
             self._add_block(assignment, start)
 

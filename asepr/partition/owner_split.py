@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from asepr.contracts import EdgeChunk, EdgePartArray, IdArray, PartArray, PartitionProblem
+from asepr.contracts import Buckets, EdgeChunk, EdgePartArray, IdArray, PartArray, PartitionProblem
 from asepr.partition.owner_split_kernels import place_owners
-from asepr.stream.scratch import BucketFiles, ScratchDir
 
 BUCKET_DEGREE = 1 << 21
 """Degree sum of the nodes whose edges share a bucket: about a million edges, 16 MB."""
@@ -121,11 +120,9 @@ def _bucket_bounds(ranked_degree: IdArray) -> IdArray:
     return np.flatnonzero(np.diff(bucket)) + 1
 
 
-def _bucket_by_owner(problem: PartitionProblem, rank_of: npt.NDArray[Any], bounds: IdArray) -> BucketFiles:
-    scratch = problem.scratch
-    assert isinstance(scratch, ScratchDir)
+def _bucket_by_owner(problem: PartitionProblem, rank_of: npt.NDArray[Any], bounds: IdArray) -> Buckets:
     dtype = np.dtype([("owner", rank_of.dtype), ("other", rank_of.dtype), ("eid", np.int64)])
-    buckets = scratch.buckets("owners", len(bounds) + 1, dtype)
+    buckets = problem.scratch.buckets("owners", len(bounds) + 1, dtype)
     for chunk in problem.source:
         rows = _owned_rows(chunk, rank_of, dtype)
         buckets.append(np.searchsorted(bounds, rows["owner"], side="right"), rows)

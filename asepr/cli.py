@@ -43,6 +43,11 @@ def partition_command(
     method: Annotated[str, typer.Option(help="asepr, random, dbh, hdrf or metis.")] = "asepr",
     layout: Annotated[str, typer.Option(help="vertex-cut or edge-cut.")] = "vertex-cut",
     imbalance: Annotated[float, typer.Option(help="How far a part may exceed its share: 0.05 is 5 %.")] = 0.05,
+    replica_imbalance: Annotated[
+        float, typer.Option(help="How far a part of a vertex-cut should exceed its share of copies (asepr).")
+    ] = 0.10,
+    memory: Annotated[str, typer.Option(help="Most memory beside interpreter and libraries, as 500MB or 2GB.")] = "4GB",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the run would hold, and stop.")] = False,
     seed: Annotated[int, typer.Option(help="Same input, options and seed: the same bytes.")] = 0,
     capacities: Annotated[str, typer.Option(help="Relative sizes of the parts, as 1,1,2; empty: equal.")] = "",
     num_nodes: Annotated[int | None, typer.Option(help="Number of nodes, where no file says.")] = None,
@@ -66,13 +71,15 @@ def partition_command(
     with _errors_to_exit_codes():
         from asepr.formats.edge_readers import EdgeColumns
         from asepr.formats.node_sources import NodeColumns
-        from asepr.pipeline import PipelineConfig, partition
+        from asepr.pipeline import PipelineConfig, partition, plan
 
         config = PipelineConfig(
             num_parts=num_parts,
             method=method,
             layout=layout,  # type: ignore[arg-type]  # checked there
             imbalance=imbalance,
+            replica_imbalance=replica_imbalance,
+            memory_bytes=_size(memory),
             seed=seed,
             capacities=_numbers(capacities),
             num_nodes=num_nodes,
@@ -86,6 +93,10 @@ def partition_command(
                 features=tuple(filter(None, feature_columns.split(","))),
             ),
         )
+        if dry_run:
+            planned = plan(edges, config, nodes=nodes, features=features)
+            _print_json(planned.to_dict()) if as_json else _print_plan(planned.to_dict())
+            return
         with _progress() as progress:
             result = partition(
                 edges,
@@ -240,8 +251,26 @@ def _numbers(text: str) -> tuple[float, ...]:
         raise AseprError(f"--capacities must be numbers as 1,1,2, got '{text}'; mend the list") from error
 
 
+def _size(text: str) -> int:
+    from pydantic import ByteSize, TypeAdapter, ValidationError
+
+    try:
+        return int(TypeAdapter(ByteSize).validate_python(text))
+    except ValidationError as error:
+        raise AseprError(f"--memory must be a size as 500MB or 2GB, got '{text}'; mend it") from error
+
+
 def _print_json(values: dict[str, Any]) -> None:
     print(json.dumps(values))
+
+
+def _print_plan(values: dict[str, Any]) -> None:
+    print(f"{values['num_nodes']:,} nodes and {values['num_edges']:,} edges: the {values['form']} form")
+    for title in ("memory", "disk"):
+        print(f"{title}: {values[title + '_bytes'] / 1e6:,.0f} MB")
+        for name, num_bytes in values[title].items():
+            print(f"  {num_bytes / 1e6:10,.0f} MB  {name}")
+    print(f"interpreter and libraries, besides: about {values['library_bytes'] / 1e6:.0f} MB")
 
 
 def _print_partition(values: dict[str, Any]) -> None:

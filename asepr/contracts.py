@@ -25,6 +25,9 @@ LAYOUTS: tuple[Layout, ...] = ("vertex-cut", "edge-cut")
 MAX_PARTS = 4096
 """The most parts a run may have; `edge_part` is int16 and replica sets are bitsets of K bits."""
 
+DEFAULT_MEMORY_BYTES = 4_000_000_000
+"""Fixed, and not a share of the machine's, so that a run gives the same shards everywhere."""
+
 NO_LABEL = -1
 SPLIT_CODES: dict[str, int] = {"": 0, "train": 1, "val": 2, "test": 3}
 """Code of each split name in `NodeTable.split`; 0 is a node in none of the three."""
@@ -185,6 +188,10 @@ class PartitionProblem:
         (vertex-cut) or of nodes (edge-cut).
     seed : int
     scratch : Scratch
+    replica_imbalance : float
+        How far above its share of all copies a part of a vertex-cut should be; infinite: as it comes.
+    memory_bytes : int
+        Most bytes to hold beside interpreter and libraries.
     attribute_cluster : int32 (N,), or None where nodes have no attributes
         Cluster of each node by its attributes alone.
     train : bool (N,), or None where nodes have no split
@@ -199,6 +206,8 @@ class PartitionProblem:
     imbalance: float
     seed: int
     scratch: Scratch
+    replica_imbalance: float = 0.10
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
     attribute_cluster: PartArray | None = None
     train: npt.NDArray[np.bool_] | None = None
 

@@ -1,7 +1,9 @@
 """The whole road, from edges on disk to verified shards, as one short story."""
 
 import resource
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from asepr.contracts import (
+    DEFAULT_MEMORY_BYTES,
     LAYOUTS,
     MAX_PARTS,
     NO_LABEL,
@@ -24,19 +27,20 @@ from asepr.contracts import (
     NodeTable,
     PartitionProblem,
 )
-from asepr.errors import CapacityError, ConfigError, EdgeSourceError, NodeSourceError
+from asepr.errors import CapacityError, ConfigError, EdgeSourceError, NodeSourceError, OutputError
 from asepr.formats.edge_readers import EdgeColumns
 from asepr.formats.edge_sources import CHUNK_EDGES, open_edge_source
-from asepr.formats.manifest import Manifest, PartEntry, write_manifest
+from asepr.formats.manifest import Manifest, PartEntry, read_manifest, write_manifest
 from asepr.formats.node_sources import NodeColumns, open_features, open_node_table
 from asepr.formats.output import check_output, output_folder
-from asepr.formats.shard import Shard, open_all
+from asepr.formats.shard import Shard
 from asepr.formats.shard_writer import ShardWriter
 from asepr.formats.verify import find_faults
 from asepr.partition.edge_buckets import bucket_edges
 from asepr.partition.halo import HaloIndex
 from asepr.partition.methods import get_method
 from asepr.partition.metrics import QualityReport, measure_quality
+from asepr.partition.plan import Plan, make_plan
 from asepr.stream.attributes import ReducedFeatures, cluster_attributes
 from asepr.stream.degrees import count_degrees
 from asepr.stream.scratch import ScratchDir
@@ -64,6 +68,10 @@ class PipelineConfig:
     layout : "vertex-cut" or "edge-cut"
     imbalance : float, at least 0
         How far above its share of edges (vertex-cut) or nodes (edge-cut) a part may be.
+    replica_imbalance : float, at least 0
+        How far above its share of all copies a part of a vertex-cut by `asepr` should be.
+    memory_bytes : int
+        Most bytes to hold beside interpreter and libraries; decides the form of the method.
     seed : int, at least 0
     capacities : tuple of float
         Relative sizes of the parts; empty: all equal.
@@ -80,6 +88,8 @@ class PipelineConfig:
     method: str = "asepr"
     layout: Layout = "vertex-cut"
     imbalance: float = 0.05
+    replica_imbalance: float = 0.10
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
     seed: int = 0
     capacities: tuple[float, ...] = ()
     num_nodes: int | None = None
@@ -103,6 +113,10 @@ class PipelineConfig:
             raise ConfigError(f"num_parts must be in [1, {MAX_PARTS}], got {self.num_parts}; ask for fewer or more")
         if not 0 <= self.imbalance < 100:
             raise ConfigError(f"imbalance must be in [0, 100), got {self.imbalance}; 0.05 allows 5 % above the share")
+        if not self.replica_imbalance >= 0:
+            raise ConfigError(f"replica_imbalance must be at least 0, got {self.replica_imbalance}; 0.1 is usual")
+        if self.memory_bytes < 1:
+            raise ConfigError(f"memory_bytes must be positive, got {self.memory_bytes}; give a size such as 4GB")
         if not 0 <= self.seed < 2**31:
             raise ConfigError(f"seed must be in [0, 2**31), got {self.seed}; choose a small whole number")
         if self.num_nodes is not None and self.num_nodes < 1:
@@ -231,7 +245,7 @@ def partition(
         entries = _write(folder, graph, assignment, scratch, clock)
         clock.phase("measure")
         manifest = _manifest(config, graph, entries, assignment)
-        quality = measure_quality([Shard(folder, rank, manifest) for rank in range(config.num_parts)])
+        quality = measure_quality(Shard(folder, rank, manifest) for rank in range(config.num_parts))
         kept = {name: value for name, value in quality.to_dict().items() if name in QUALITY_IN_MANIFEST}
         manifest = manifest.model_copy(update={"quality": kept})
         scratch.close()
@@ -247,6 +261,25 @@ def partition(
     )
 
 
+def plan(
+    edges: Path | str | EdgeSource,
+    config: PipelineConfig,
+    *,
+    nodes: Path | str | None = None,
+    features: Path | str | None = None,
+) -> Plan:
+    """Say what `partition` would hold in memory and on disk, and which form it would take.
+
+    Raises
+    ------
+    AseprError
+        As `partition`; CapacityError where the budget cannot work.
+    """
+    with tempfile.TemporaryDirectory() as folder, ScratchDir(Path(folder) / "scratch") as scratch:
+        table = open_node_table(_path(nodes), _path(features), config.node_columns, config.num_nodes, scratch)
+        return _make_plan(config, _open_edges(config, edges, table))
+
+
 def inspect(path: Path | str) -> QualityReport:
     """Measure a dataset from its shards, all of which must be at hand.
 
@@ -255,7 +288,8 @@ def inspect(path: Path | str) -> QualityReport:
     ShardError
         The manifest or a shard is missing or damaged.
     """
-    return measure_quality(open_all(path, Shard))
+    manifest = read_manifest(Path(path))
+    return measure_quality(Shard(path, rank, manifest) for rank in range(manifest.num_parts))
 
 
 def verify(path: Path | str) -> list[str]:
@@ -269,8 +303,7 @@ def verify(path: Path | str) -> list[str]:
     faults = find_faults(Path(path))
     if faults:
         return faults
-    shards = open_all(path, Shard)
-    measured, stated = measure_quality(shards).to_dict(), shards[0].manifest.quality
+    measured, stated = inspect(path).to_dict(), read_manifest(Path(path)).quality
     return [
         f"{path}: manifest: {name} must be {measured[name]}, as counted from the shards, got {stated.get(name)}"
         for name in QUALITY_IN_MANIFEST
@@ -349,9 +382,8 @@ def _read(
 ) -> _Graph:
     clock.phase("read")
     table = open_node_table(nodes, features, config.node_columns, config.num_nodes, scratch)
-    if isinstance(edges, Path | str):
-        num_nodes = None if table is None else table.num_nodes
-        edges = open_edge_source(Path(edges), config.edge_columns, num_nodes, config.chunk_edges)
+    edges = _open_edges(config, edges, table)
+    _check_disk(_make_plan(config, edges), scratch.path)
     table = table or NodeTable(num_nodes=edges.num_nodes)
     if edges.num_nodes != table.num_nodes:
         raise EdgeSourceError(f"edges: num_nodes must be {table.num_nodes} as in the node file, got {edges.num_nodes}")
@@ -367,6 +399,28 @@ def _read(
         features=_reduced(config, table.features, scratch),
         edge_features=_open_edge_features(edge_features, source.num_edges),
     )
+
+
+def _open_edges(config: PipelineConfig, edges: Path | str | EdgeSource, table: NodeTable | None) -> EdgeSource:
+    if not isinstance(edges, Path | str):
+        return edges
+    num_nodes = None if table is None else table.num_nodes
+    return open_edge_source(Path(edges), config.edge_columns, num_nodes, config.chunk_edges)
+
+
+def _make_plan(config: PipelineConfig, source: EdgeSource) -> Plan:
+    return make_plan(
+        source.num_nodes, source.num_edges, config.num_parts, config.method, config.layout, config.memory_bytes
+    )
+
+
+def _check_disk(planned: Plan, folder: Path) -> None:
+    free = shutil.disk_usage(folder).free
+    if planned.disk_bytes > free:
+        raise OutputError(
+            f"{folder.parent.parent}: must have {planned.disk_bytes / 1e6:.0f} MB free for temporary files, got "
+            f"{free / 1e6:.0f} MB; free space or choose another --out"
+        )
 
 
 def _reduced(config: PipelineConfig, features: FeatureSource | None, scratch: ScratchDir) -> FeatureSource | None:
@@ -399,6 +453,8 @@ def _assign(config: PipelineConfig, graph: _Graph, scratch: ScratchDir, clock: _
         layout=config.layout,
         capacities=config.shares(),
         imbalance=config.imbalance,
+        replica_imbalance=config.replica_imbalance,
+        memory_bytes=config.memory_bytes,
         seed=config.seed,
         scratch=scratch,
         attribute_cluster=cluster,
@@ -435,6 +491,8 @@ def _manifest(config: PipelineConfig, graph: _Graph, entries: Sequence[PartEntry
         split_sizes=_split_sizes(graph.table),
         config={
             "imbalance": config.imbalance,
+            "replica_imbalance": config.replica_imbalance,
+            "memory_bytes": config.memory_bytes,
             "seed": config.seed,
             "capacities": list(config.capacities),
             "reduce_features": config.reduce_features,

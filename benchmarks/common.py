@@ -3,6 +3,9 @@
 import argparse
 import json
 import platform
+import resource
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +55,15 @@ def find_graphs(names: Sequence[str], data: Path | None) -> Iterator[GraphFiles]
             nodes=folder / "nodes.parquet" if (folder / "nodes.parquet").exists() else None,
             features=next((path for path in features if path.exists()), None),
         )
+
+
+def partition_apart(*arguments: object) -> dict[str, Any]:
+    """Run `asepr partition` in a process of its own; return what it prints and its processor time."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "asepr.cli", "partition", *map(str, arguments), "--json"]
+    values: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return values | {"cpu_seconds": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime}
 
 
 def write_rmat(path: Path, scale: int, edge_factor: int, seed: int = 42) -> None:

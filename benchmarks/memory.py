@@ -2,29 +2,28 @@
 
     python -m benchmarks.memory [--quick] [--json FILE]
 
-An R-MAT of 2^20 ids and 16 M edges, read from Parquet, into 8 parts by every streaming method, each in
-a process of its own; peak resident memory of the whole process, interpreter and libraries included.
+An R-MAT of 2^20 ids and 16 M edges, read from Parquet, into 8 parts, each run in a process of its own,
+`asepr` in both of its forms; peak resident memory of the whole process, interpreter and libraries
+included.
 """
 
-import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import options, show, write_rmat
+from benchmarks.common import options, partition_apart, show, write_rmat
 
-METHODS = ("asepr", "hdrf", "dbh", "random")
+RUNS = (("asepr", "4GB"), ("asepr", "300MB"), ("hdrf", "4GB"), ("dbh", "4GB"), ("random", "4GB"))
 
 
-def run(edges: Path, method: str, folder: Path) -> dict[str, Any]:
+def run(edges: Path, method: str, memory: str, folder: Path) -> dict[str, Any]:
     """Partition in a process of its own, and return a row."""
-    command = [sys.executable, "-m", "asepr.cli", "partition", str(edges), "-k", "8", "--method", method]
-    command += ["-o", str(folder / method), "--json"]
-    values = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    values = partition_apart(
+        edges, "-k", 8, "--method", method, "--memory", memory, "-o", folder / f"{method}-{memory}"
+    )
     return {
         "method": method,
+        "budget": memory,
         "num_edges": values["num_edges"],
         "peak_rss_mb": values["peak_rss_bytes"] / 1e6,
         "seconds": values["seconds"],
@@ -40,7 +39,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         edges = Path(name) / "edges.parquet"
         write_rmat(edges, scale, 16)
-        show([run(edges, method, Path(name)) for method in METHODS], chosen.json)
+        show([run(edges, method, memory, Path(name)) for method, memory in RUNS], chosen.json)
 
 
 if __name__ == "__main__":

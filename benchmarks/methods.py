@@ -1,64 +1,56 @@
-"""How do the methods compare in replication, cut and balance?
+"""How do the methods compare in replication, cut, balance, time and memory?
 
-    python -m benchmarks.methods [--quick] [--json FILE] [--data DIR]
+    python -m benchmarks.methods [--quick] [--json FILE] [--data DIR] [--graphs a,b] [--parts 4,32] [--methods a,b]
 
-Every method in both layouts at k = 4 and 32 on real graphs. Kernels are compiled before the clock
-starts; seconds are of the whole run, reading and writing shards included.
+Every method in both layouts on real graphs, each run in a process of its own. Processor seconds and
+peak memory are of the whole process: interpreter, reading and writing shards included.
 """
 
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import asepr
 from asepr.partition.methods import METHODS
-from benchmarks.common import GraphFiles, find_graphs, options, show
+from benchmarks.common import GraphFiles, find_graphs, options, partition_apart, show
 
 LAYOUTS = ("vertex-cut", "edge-cut")
 
 
 def run(graph: GraphFiles, method: str, layout: str, num_parts: int) -> dict[str, Any]:
     """Partition once, and return a row."""
+    files: list[object] = [graph.edges]
+    if graph.nodes is not None:
+        files += ["--nodes", graph.nodes]
+    if graph.features is not None:
+        files += ["--features", graph.features, "--reduce-features", 32]
     with tempfile.TemporaryDirectory() as folder:
-        made = asepr.partition(
-            graph.edges,
-            Path(folder) / "out",
-            nodes=graph.nodes,
-            features=graph.features,
-            num_parts=num_parts,
-            method=method,
-            layout=layout,
-            reduce_features=32,
+        values = partition_apart(
+            *files, "-k", num_parts, "--method", method, "--layout", layout, "-o", Path(folder) / "out"
         )
-    quality = made.quality
-    return {
-        "graph": graph.name,
-        "k": num_parts,
-        "layout": layout,
-        "method": method,
-        "replication_factor": quality.replication_factor,
-        "edge_cut": quality.edge_cut,
-        "edge_balance": quality.edge_balance,
-        "replica_balance": quality.replica_balance,
-        "node_balance": quality.node_balance,
-        "assign_seconds": made.phase_seconds["assign"],
-        "seconds": made.seconds,
-    }
+    kept = ("replication_factor", "edge_cut", "edge_balance", "replica_balance", "node_balance", "cpu_seconds")
+    row = {"graph": graph.name, "k": num_parts, "layout": layout, "method": method}
+    row |= {name: values[name] for name in kept}
+    return row | {"assign_seconds": values["phase_seconds"]["assign"], "peak_rss_mb": values["peak_rss_bytes"] / 1e6}
 
 
 def main() -> None:
     """Run every combination on every graph at hand."""
-    chosen = options(__doc__).parse_args()
-    names, parts = ["wordnet", "debian-deps"], [4, 32]
+    parser = options(__doc__)
+    parser.add_argument("--graphs", default="wordnet,debian-deps", help="names, as a,b")
+    parser.add_argument("--parts", default="4,32", help="numbers of parts, as 4,32")
+    parser.add_argument("--methods", default=",".join(METHODS), help="names, as a,b")
+    parser.add_argument("--layouts", default=",".join(LAYOUTS), help="names, as a,b")
+    chosen = parser.parse_args()
     if chosen.quick:
-        names, parts = names[:1], parts[:1]
+        chosen.graphs, chosen.parts = "wordnet", "4"
     rows = []
-    for graph in find_graphs(names, chosen.data):
-        for layout in LAYOUTS:
-            for method in METHODS:
-                run(graph, method, layout, 2)
-                rows += [run(graph, method, layout, num_parts) for num_parts in parts]
-    show(sorted(rows, key=lambda row: (row["graph"], row["k"], row["layout"])), chosen.json)
+    for graph in find_graphs(chosen.graphs.split(","), chosen.data):
+        for num_parts in map(int, chosen.parts.split(",")):
+            for layout in chosen.layouts.split(","):
+                for method in chosen.methods.split(","):
+                    rows.append(run(graph, method, layout, num_parts))
+                    print(rows[-1], flush=True)
+    show(rows, chosen.json)
 
 
 if __name__ == "__main__":

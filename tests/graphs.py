@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from asepr.contracts import Layout, PartitionProblem, Scratch
+from asepr.contracts import DEFAULT_MEMORY_BYTES, Layout, PartitionProblem, Scratch
 from asepr.formats.edge_sources import ArrayEdgeSource
 from asepr.stream.degrees import count_degrees
 
@@ -74,6 +74,7 @@ def problem(
     attribute_cluster: np.ndarray | None = None,
     train: np.ndarray | None = None,
     seed: int = 0,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
 ) -> PartitionProblem:
     source = graph.source(chunk_edges)
     shares = np.array(capacities or [1.0] * num_parts)
@@ -88,6 +89,7 @@ def problem(
         scratch=scratch,
         attribute_cluster=attribute_cluster,
         train=train,
+        memory_bytes=memory_bytes,
     )
 
 

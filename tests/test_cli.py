@@ -117,6 +117,10 @@ BAD_INPUT: dict[str, tuple[Callable[[Path], list[object]], str]] = {
         lambda folder: [*with_parts(2)(folder), "--method", "foo"],
         "method must be one of asepr, random, dbh, hdrf, metis, got 'foo'; choose",
     ),
+    "memory of words": (
+        lambda folder: [*with_parts(2)(folder), "--memory", "lots"],
+        "--memory must be a size as 500MB or 2GB, got 'lots'; mend it",
+    ),
     "capacities of words": (
         lambda folder: [*with_parts(2)(folder), "--capacities", "a,b"],
         "--capacities must be numbers as 1,1,2, got 'a,b'; mend",
@@ -137,6 +141,21 @@ def test_bad_input_is_one_line_and_exit_code_2(case: str, tmp_path: Path):
     assert message in ended.stderr
     after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert after == before, "nothing is left behind, nothing is lost"
+
+
+def test_dry_run_says_what_would_be_held_and_does_nothing(edges: Path, tmp_path: Path):
+    out = tmp_path / "out"
+    values = json.loads(asepr("partition", edges, "-k", 3, "-o", out, "--dry-run", "--json").stdout)
+    assert (values["num_nodes"], values["num_edges"], values["form"]) == (60, 460, "in-memory")
+    assert values["memory_bytes"] == sum(values["memory"].values())
+    assert (
+        "60 nodes and 460 edges: the in-memory form"
+        in asepr("partition", edges, "-k", 3, "-o", out, "--dry-run").stdout
+    )
+    ended = asepr("partition", edges, "-k", 3, "-o", out, "--dry-run", "--memory", "1MB")
+    assert ended.returncode == 2
+    assert "memory must be at least" in ended.stderr
+    assert list(tmp_path.iterdir()) == [edges]
 
 
 def test_inspect_of_what_is_no_dataset(tmp_path: Path):

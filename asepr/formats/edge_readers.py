@@ -139,7 +139,8 @@ class ParquetReader:
         names += [self._columns.etype] * self.has_etype + [self._columns.weight] * self.has_weight
         first_row = 0
         try:
-            with pq.ParquetFile(self.path) as file:
+            # Without pre-buffering a row group is read page by page, not held as a whole.
+            with pq.ParquetFile(self.path, pre_buffer=False) as file:
                 for batch in file.iter_batches(batch_size=batch_edges, columns=names):
                     yield self._convert(batch, first_row)
                     first_row += batch.num_rows

@@ -11,8 +11,8 @@ from asepr.contracts import EdgeChunk, FloatArray, IdArray, PartArray
 from asepr.errors import EdgeSourceError
 from asepr.formats.edge_readers import EdgeBatch, EdgeColumns, EdgeReader, open_edge_reader
 
-CHUNK_EDGES = 1 << 20
-"""Edges a chunk by default: 16 MB of ids."""
+CHUNK_EDGES = 1 << 18
+"""Edges a chunk by default: 4 MB of ids."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -75,3 +75,17 @@ def list_halo_copies(bits, owner, first_nid, num_parts, part, nid):
                 part[at] = p
                 nid[at] = first_nid + v
                 at += 1
+
+
+@kernel
+def count_copies_by_part(bits, copies):
+    """Count the nodes that each part holds.
+
+    Parameters
+    ----------
+    bits : uint64 (N, W)
+    copies : int64 (K,), zeros on entry, out
+    """
+    for v in range(bits.shape[0]):
+        for p in range(copies.shape[0]):
+            copies[p] += np.int64((bits[v, p >> 6] >> np.uint64(p & 63)) & np.uint64(1))

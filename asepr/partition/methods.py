@@ -4,14 +4,13 @@ from collections.abc import Callable
 
 from asepr.contracts import Assignment, EdgePartArray, PartArray, Partitioner, PartitionProblem
 from asepr.errors import ConfigError
-from asepr.partition.attribute_prior import attribute_prior
+from asepr.partition.asepr import place_edges
 from asepr.partition.copies import mark_copies
 from asepr.partition.edges_by_owner import edges_to_lower_degree_owner
 from asepr.partition.hashing import dbh, hash_edges, hash_nodes
 from asepr.partition.hdrf import hdrf
 from asepr.partition.metis import metis_owner
 from asepr.partition.node_partition import partition_nodes
-from asepr.partition.owner_split import split_owners
 from asepr.partition.owners import choose_owners
 
 EdgeMethod = Callable[[PartitionProblem], EdgePartArray]
@@ -65,12 +64,8 @@ class Method:
         return choose_owners(problem, copies)
 
 
-def _attribute_driven(problem: PartitionProblem) -> EdgePartArray:
-    return split_owners(problem, attribute_prior(problem))
-
-
 METHODS: dict[str, Callable[[], Partitioner]] = {
-    "asepr": lambda: Method(edges=_attribute_driven, nodes=partition_nodes),
+    "asepr": lambda: Method(edges=place_edges, nodes=partition_nodes),
     "random": lambda: Method(edges=hash_edges, nodes=hash_nodes),
     "dbh": lambda: Method(edges=dbh),
     "hdrf": lambda: Method(edges=hdrf),

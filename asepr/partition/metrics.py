@@ -1,6 +1,6 @@
 """How good a partition is, counted from the shards themselves."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -53,25 +53,27 @@ class QualityReport:
         return asdict(self)
 
 
-def measure_quality(shards: Sequence[Shard]) -> QualityReport:
+def measure_quality(shards: Iterable[Shard]) -> QualityReport:
     """Count everything from the files of all shards.
 
     Parameters
     ----------
-    shards : sequence of Shard, all parts in rank order
+    shards : iterable of Shard, all parts in rank order
+        Each is looked at once; where they are made one by one, only one is mapped at a time.
 
     Returns
     -------
     QualityReport
     """
-    width = shards[0].manifest.feature_width
-    edges = [shard.num_edges for shard in shards]
-    inner = [shard.num_inner for shard in shards]
-    halo = [shard.num_halo for shard in shards]
-    train = [count_train(shard) for shard in shards] if shards[0].split is not None else None
+    counts = [_count(shard) for shard in shards]
+    edges = [count.edges for count in counts]
+    inner = [count.inner for count in counts]
+    halo = [count.halo for count in counts]
+    train = [count.train for count in counts if count.train is not None] or None
+    originals = sum(count.originals for count in counts)
     return QualityReport(
-        replication_factor=_replication_factor(shards),
-        edge_cut=sum(map(_count_cut_edges, shards)) / max(sum(edges), 1),
+        replication_factor=sum(count.copies for count in counts) / originals if originals else 1.0,
+        edge_cut=sum(count.cut_edges for count in counts) / max(sum(edges), 1),
         edge_balance=_balance(edges),
         replica_balance=_balance([a + b for a, b in zip(inner, halo, strict=True)]),
         node_balance=_balance(inner),
@@ -80,24 +82,43 @@ def measure_quality(shards: Sequence[Shard]) -> QualityReport:
         inner_nodes=inner,
         halo_nodes=halo,
         train_nodes=train,
-        feature_bytes={"inner": [4 * width * n for n in inner], "halo": [4 * width * n for n in halo]},
-        comm_matrix=[np.diff(shard.plan.send_offsets).tolist() for shard in shards],
+        feature_bytes={
+            "inner": [count.row_bytes * count.inner for count in counts],
+            "halo": [count.row_bytes * count.halo for count in counts],
+        },
+        comm_matrix=[count.rows_sent for count in counts],
     )
 
 
-def count_train(shard: Shard) -> int:
-    """Return the number of inner training nodes of a shard with a split."""
-    assert shard.split is not None
-    return int(np.count_nonzero(shard.split[: shard.num_inner] == SPLIT_CODES["train"]))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Counts:
+    """What one shard adds to the report; `copies` and `originals` are nodes with an edge."""
+
+    edges: int
+    cut_edges: int
+    inner: int
+    halo: int
+    copies: int
+    originals: int
+    train: int | None
+    row_bytes: int
+    rows_sent: list[int]
 
 
-def _replication_factor(shards: Sequence[Shard]) -> float:
-    copies = originals = 0
-    for shard in shards:
-        has_edge = (shard.in_degree + shard.out_degree) > 0
-        copies += int(np.count_nonzero(has_edge))
-        originals += int(np.count_nonzero(has_edge[: shard.num_inner]))
-    return copies / originals if originals else 1.0
+def _count(shard: Shard) -> _Counts:
+    has_edge = (shard.in_degree + shard.out_degree) > 0
+    train = None if shard.split is None else shard.split[: shard.num_inner] == SPLIT_CODES["train"]
+    return _Counts(
+        edges=shard.num_edges,
+        cut_edges=_count_cut_edges(shard),
+        inner=shard.num_inner,
+        halo=shard.num_halo,
+        copies=int(np.count_nonzero(has_edge)),
+        originals=int(np.count_nonzero(has_edge[: shard.num_inner])),
+        train=None if train is None else int(np.count_nonzero(train)),
+        row_bytes=4 * shard.manifest.feature_width,
+        rows_sent=np.diff(shard.plan.send_offsets).tolist(),
+    )
 
 
 def _count_cut_edges(shard: Shard) -> int:

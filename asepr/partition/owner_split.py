@@ -1,5 +1,6 @@
 """Streaming vertex-cut: every edge is placed by its end of lower degree, hubs first, out of core."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +10,8 @@ import numpy.typing as npt
 from asepr.contracts import Buckets, EdgeChunk, EdgePartArray, IdArray, PartArray, PartitionProblem
 from asepr.partition.owner_split_kernels import place_owners
 
-BUCKET_DEGREE = 1 << 21
-"""Degree sum of the nodes whose edges share a bucket: about a million edges, 16 MB."""
+BUCKET_DEGREE = 1 << 19
+"""Degree sum of the nodes whose edges share a bucket: about 260,000 edges, 4 MB."""
 
 NO_HOME = -1
 
@@ -61,21 +62,40 @@ def split_owners(problem: PartitionProblem, prior: Prior | None = None) -> EdgeP
     Heuristics for the fixed cost median problem, 1982.
     """
     edge_part: EdgePartArray = problem.scratch.array("edge-part", (problem.source.num_edges,), np.int16)
+    order, ranked_degree = rank_nodes(problem)
+    home = np.full(len(order), NO_HOME, dtype=np.int32) if prior is None else prior.home[order]
+    state = _State(problem, ranked_degree, home, 0.0 if prior is None else prior.weight)
+    for rows in iterate_owned(problem, order, ranked_degree):
+        edge_part[rows["eid"]] = state.place(rows)
+    return edge_part
+
+
+def rank_nodes(problem: PartitionProblem) -> tuple[IdArray, IdArray]:
+    """Return the nodes by falling degree, ties by id, and their degrees: two int64 (N,)."""
     degree = problem.degrees.total
     order = np.argsort(-degree, kind="stable")
+    return order, degree[order]
+
+
+def iterate_owned(problem: PartitionProblem, order: IdArray, ranked_degree: IdArray) -> Iterator[npt.NDArray[Any]]:
+    """Yield all edges, a bucket of owners at a time, sorted by owner, other end and eid.
+
+    Parameters
+    ----------
+    problem : PartitionProblem
+    order, ranked_degree : int64 (N,)
+        As from `rank_nodes`.
+
+    Yields
+    ------
+    structured (E_bucket,) with `owner` and `other`, ranks, and `eid`
+    """
     rank_of = np.empty(len(order), dtype=np.int32 if len(order) < 2**31 else np.int64)
     rank_of[order] = np.arange(len(order))
-    ranked_degree = degree[order]
-    bounds = _bucket_bounds(ranked_degree)
-    home = np.full(len(order), NO_HOME, dtype=np.int32) if prior is None else prior.home[order]
-    del order, degree
-    buckets = _bucket_by_owner(problem, rank_of, bounds)
-    state = _State(problem, ranked_degree, home, 0.0 if prior is None else prior.weight)
+    buckets = _bucket_by_owner(problem, rank_of, _bucket_bounds(ranked_degree))
     for bucket in range(buckets.num_buckets):
-        rows = _sorted_by_owner(buckets.read(bucket), len(rank_of))
-        edge_part[rows["eid"]] = state.place(rows)
+        yield _sorted_by_owner(buckets.read(bucket), len(rank_of))
     buckets.close()
-    return edge_part
 
 
 class _State:

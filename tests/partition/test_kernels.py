@@ -11,7 +11,6 @@ from asepr.partition.attribute_prior import agreement_lift, attribute_prior, pac
 from asepr.partition.hashing import dbh, hash_edges
 from asepr.partition.hashing_kernels import hash_to_unit
 from asepr.partition.hdrf import hdrf
-from asepr.partition.node_partition_kernels import refine_parts, settle_clusters
 from asepr.partition.owners import choose_owners
 from asepr.stream.scratch import ScratchDir
 from tests.graphs import NAMED_GRAPHS, Graph, copies_of, graphs, problem, random_graph
@@ -114,53 +113,6 @@ def test_owners_are_balanced_in_nodes_training_nodes_and_rows_sent(scratch: Scra
     for weights in (np.ones(len(owner)), train, rows):
         load = np.bincount(owner, weights=weights, minlength=4)
         assert load.max() / load.mean() < 1.1
-
-
-def cut(graph: Graph, part: np.ndarray) -> int:
-    return int((part[graph.src] != part[graph.dst]).sum())
-
-
-@quick
-@given(graph=graphs(max_nodes=15, max_edges=50), data=st.data())
-def test_refinement_never_cuts_more_where_caps_hold(graph: Graph, data: st.DataObject):
-    num_parts = data.draw(st.integers(1, 4))
-    part = np.array([data.draw(st.integers(0, num_parts - 1)) for _ in range(graph.num_nodes)], dtype=np.int32)
-    in_degree = np.bincount(graph.dst, minlength=graph.num_nodes).astype(np.int64)
-    nodes = np.bincount(part, minlength=num_parts)
-    edges = np.bincount(part, weights=in_degree, minlength=num_parts).astype(np.int64)
-    adjacency = build_adjacency(graph.source())
-    refined = part.copy()
-    arrays = (adjacency.offsets, adjacency.neighbour, adjacency.multiplicity, in_degree)
-    refine_parts(*arrays, nodes + 1, edges + 2, np.zeros(3, dtype=np.int64), refined)
-    assert cut(graph, refined) <= cut(graph, part)
-    assert (np.bincount(refined, minlength=num_parts) <= nodes + 1).all()
-    assert (np.bincount(refined, weights=in_degree, minlength=num_parts) <= edges + 2).all()
-
-
-def test_refinement_empties_an_overfull_part():
-    graph = NAMED_GRAPHS["path"]
-    adjacency = build_adjacency(graph.source())
-    part = np.zeros(8, dtype=np.int32)
-    in_degree = np.bincount(graph.dst, minlength=8).astype(np.int64)
-    caps = np.array([4, 4])
-    arrays = (adjacency.offsets, adjacency.neighbour, adjacency.multiplicity, in_degree)
-    refine_parts(*arrays, caps, caps, np.array([0, 1, 99]), part)
-    assert np.bincount(part).tolist() == [4, 4]
-    assert cut(graph, part) <= 2
-
-
-@quick
-@given(graph=graphs(), bound=st.integers(1, 8))
-def test_settled_clusters_keep_their_bound_and_cut_no_more(graph: Graph, bound: int):
-    adjacency = build_adjacency(graph.source())
-    cluster = np.arange(graph.num_nodes)
-    weight = np.ones(graph.num_nodes, dtype=np.int64)
-    by_cluster = weight.copy()
-    arrays = (adjacency.offsets, adjacency.neighbour, adjacency.multiplicity)
-    settle_clusters(*arrays, np.arange(graph.num_nodes), weight, bound, 5, cluster, by_cluster)
-    assert np.bincount(cluster, minlength=graph.num_nodes).tolist() == by_cluster.tolist()
-    assert by_cluster.max() <= bound
-    assert cut(graph, cluster) <= cut(graph, np.arange(graph.num_nodes))
 
 
 def test_lift_is_agreement_over_chance():

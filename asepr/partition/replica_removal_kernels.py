@@ -1,0 +1,391 @@
+"""Taking the edges of one owner after the other out of their parts, and placing them anew."""
+# mypy: disable-error-code="no-untyped-def"
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from asepr.contracts import EdgePartArray, IdArray
+from asepr.jit import kernel
+
+EDGE_SLOPE = 0.2
+EDGE_WALL = 20.0
+COPY_SLOPE = 0.2
+COPY_WALL = 20.0
+FRAILTY = 0.8
+"""How much less a copy is worth when it rests on no edge; one that rests on h edges, `FRAILTY / (1 + h)`."""
+
+
+class Groups(NamedTuple):
+    """The edges of every owner; ranks are node ids here, other <= owner.
+
+    Attributes
+    ----------
+    start : int64 (N + 1,), edges of owner r are rows `start[r]:start[r + 1]`
+    other : int32 or int64 (E,), ascending within a group
+    part : int16 (E,), state
+    """
+
+    start: IdArray
+    other: npt.NDArray[Any]
+    part: EdgePartArray
+
+
+class CopyCounts(NamedTuple):
+    """How many edges of each node each part holds: a table row of K where a node may need it, else a list.
+
+    Attributes
+    ----------
+    first_slot : int64 (N + 1,)
+        A node has `min(degree, K)` slots. With K, slot p is about part p; with fewer, the first
+        `num_copies` slots are about the parts that `slot_part` names, in any order.
+    slot_part : int16 (S,)
+    slot_count : int32 (S,)
+    num_copies : int32 (N,)
+    load, copies : int64 (K,), edges and nodes of each part
+    """
+
+    first_slot: IdArray
+    slot_part: npt.NDArray[np.int16]
+    slot_count: npt.NDArray[np.int32]
+    num_copies: npt.NDArray[np.int32]
+    load: IdArray
+    copies: IdArray
+
+
+class Bounds(NamedTuple):
+    """What parts may hold.
+
+    Attributes
+    ----------
+    cap : int64 (K,), most edges
+    capacities : float64 (K,), shares
+    walls : float64 (2,)
+        Load and copies, relative to the share, above which prices rise steeply.
+    """
+
+    cap: IdArray
+    capacities: npt.NDArray[np.float64]
+    walls: npt.NDArray[np.float64]
+
+
+class Work(NamedTuple):
+    """What is known of the group at hand.
+
+    Attributes
+    ----------
+    edge_price, copy_price, gain, worth : float64 (K,)
+    num_covered, opened : int64 (K,)
+    is_open : bool (K,)
+    old_part : int16 (G,), the part that each edge of the group came from
+    is_settled : bool (G,), whether no part can save a copy of the edge's other end any more
+    """
+
+    edge_price: npt.NDArray[np.float64]
+    copy_price: npt.NDArray[np.float64]
+    gain: npt.NDArray[np.float64]
+    worth: npt.NDArray[np.float64]
+    num_covered: IdArray
+    opened: IdArray
+    is_open: npt.NDArray[np.bool_]
+    old_part: EdgePartArray
+    is_settled: npt.NDArray[np.bool_]
+
+
+@kernel
+def count_copies_of_edges(groups, counts):
+    """Enter every edge, in the part where it is, into counts that are all zero."""
+    for r in range(groups.start.shape[0] - 1):
+        for i in range(groups.start[r], groups.start[r + 1]):
+            p = groups.part[i]
+            counts.load[p] += 1
+            add_end(counts, r, p)
+            add_end(counts, groups.other[i], p)
+
+
+@kernel
+def replace_groups(groups, counts, bounds, work):
+    """Place the edges of every owner anew, last rank first, where that makes no more copies.
+
+    Parameters
+    ----------
+    groups : Groups, `part` is changed in place
+    counts : CopyCounts, state
+    bounds : Bounds
+    work : Work, `gain`, `num_covered` and `is_open` zero on entry and on return
+    """
+    for back in range(groups.start.shape[0] - 1):
+        r = groups.start.shape[0] - 2 - back
+        if groups.start[r] == groups.start[r + 1]:
+            continue
+        set_prices(counts, bounds, groups.other.shape[0], work)
+        num_before = take_group(groups, counts, work, r)
+        weigh_parts(groups, counts, work, r)
+        num_opened = open_parts(groups, counts, bounds, work, r)
+        num_after = put_group(groups, counts, bounds, work, r, num_opened)
+        if num_after > num_before:
+            restore_group(groups, counts, work, r)
+        for j in range(num_opened):
+            work.is_open[work.opened[j]] = False
+        work.gain[:] = 0.0
+        work.num_covered[:] = 0
+
+
+@kernel
+def set_prices(counts, bounds, num_edges, work):
+    """Price one more edge and one more copy in each part by its load relative to its share."""
+    num_copies = counts.copies.sum()
+    for p in range(counts.load.shape[0]):
+        x = counts.load[p] / (bounds.capacities[p] * num_edges)
+        y = counts.copies[p] / (bounds.capacities[p] * num_copies)
+        work.edge_price[p] = EDGE_SLOPE * x + EDGE_WALL * max(0.0, x - bounds.walls[0])
+        work.copy_price[p] = COPY_SLOPE * y + COPY_WALL * max(0.0, y - bounds.walls[1])
+
+
+@kernel
+def find_slot(counts, v, p):
+    """Return the slot of node v for part p, or -1 where there is none yet."""
+    first = counts.first_slot[v]
+    num_parts = counts.load.shape[0]
+    if counts.first_slot[v + 1] - first == num_parts:
+        return first + p
+    for slot in range(first, first + counts.num_copies[v]):
+        if counts.slot_part[slot] == p:
+            return slot
+    return -1
+
+
+@kernel
+def edges_in(counts, v, p):
+    """Return how many edges of node v part p holds."""
+    slot = find_slot(counts, v, p)
+    return 0 if slot < 0 else counts.slot_count[slot]
+
+
+@kernel
+def add_end(counts, v, p):
+    """Enter one more edge of node v in part p; return whether that made a copy."""
+    slot = find_slot(counts, v, p)
+    if slot < 0:
+        slot = counts.first_slot[v] + counts.num_copies[v]
+        counts.slot_part[slot] = p
+        counts.slot_count[slot] = 0
+    counts.slot_count[slot] += 1
+    if counts.slot_count[slot] > 1:
+        return False
+    counts.num_copies[v] += 1
+    counts.copies[p] += 1
+    return True
+
+
+@kernel
+def remove_end(counts, v, p):
+    """Take one edge of node v out of part p; return whether a copy went with it."""
+    slot = find_slot(counts, v, p)
+    counts.slot_count[slot] -= 1
+    if counts.slot_count[slot] > 0:
+        return False
+    counts.num_copies[v] -= 1
+    counts.copies[p] -= 1
+    first = counts.first_slot[v]
+    if counts.first_slot[v + 1] - first < counts.load.shape[0]:
+        last = first + counts.num_copies[v]
+        counts.slot_part[slot] = counts.slot_part[last]
+        counts.slot_count[slot] = counts.slot_count[last]
+    return True
+
+
+@kernel
+def take_group(groups, counts, work, r):
+    """Take all edges of owner r out of their parts, noting these; return how many copies go."""
+    num_saved = 0
+    start = groups.start[r]
+    for i in range(start, groups.start[r + 1]):
+        u, p = groups.other[i], groups.part[i]
+        work.old_part[i - start] = p
+        counts.load[p] -= 1
+        if remove_end(counts, u, p):
+            num_saved += 1
+        if remove_end(counts, r, p):
+            num_saved += 1
+    return num_saved
+
+
+@kernel
+def counts_once(groups, r, i):
+    """Return whether row i is the first of its parallel edges, and no self-loop."""
+    u = groups.other[i]
+    return u != r and (i == groups.start[r] or groups.other[i - 1] != u)
+
+
+@kernel
+def weigh_parts(groups, counts, work, r):
+    """Sum, for each part, what it saves to put the owner's edges there; note which rows say nothing."""
+    start = groups.start[r]
+    for i in range(start, groups.start[r + 1]):
+        u = groups.other[i]
+        # Copies that are everywhere, or nowhere, are the same for all parts.
+        tells = counts_once(groups, r, i) and 0 < counts.num_copies[u] < counts.load.shape[0]
+        work.is_settled[i - start] = not tells
+        if tells:
+            add_to_parts(counts, u, 1, work)
+
+
+@kernel
+def add_to_parts(counts, u, number, work):
+    """Add one neighbour, or take it off, from `gain` and `num_covered` of every part that holds it."""
+    first = counts.first_slot[u]
+    num_parts = counts.load.shape[0]
+    if counts.first_slot[u + 1] - first == num_parts:
+        for p in range(num_parts):
+            if counts.slot_count[first + p] > 0:
+                work.gain[p] += number * (1.0 - FRAILTY / (1 + counts.slot_count[first + p]))
+                work.num_covered[p] += number
+    else:
+        for slot in range(first, first + counts.num_copies[u]):
+            p = counts.slot_part[slot]
+            work.gain[p] += number * (1.0 - FRAILTY / (1 + counts.slot_count[slot]))
+            work.num_covered[p] += number
+
+
+@kernel
+def open_parts(groups, counts, bounds, work, r):
+    """Open the parts that hold the owner anyway, then others as long as that saves; return how many.
+
+    `opened` lists them, `worth` holds what each saved when it was opened. At least one is opened;
+    all have room.
+    """
+    num_opened = 0
+    for p in range(counts.load.shape[0]):
+        if counts.load[p] < bounds.cap[p] and edges_in(counts, r, p) > 0:
+            open_part(groups, counts, work, r, p, num_opened)
+            num_opened += 1
+    if num_opened == 0:
+        p = best_first(counts, bounds, work, groups.start[r + 1] - groups.start[r])
+        open_part(groups, counts, work, r, p, 0)
+        num_opened = 1
+    while True:
+        p = best_further(counts, bounds, work)
+        if p < 0:
+            return num_opened
+        open_part(groups, counts, work, r, p, num_opened)
+        num_opened += 1
+
+
+@kernel
+def best_first(counts, bounds, work, num_edges):
+    """Return the part with room where all edges of the group together cost least."""
+    best, best_score = -1, 0.0
+    for p in range(counts.load.shape[0]):
+        if counts.load[p] >= bounds.cap[p]:
+            continue
+        num_new = num_edges - work.num_covered[p] + 1
+        score = work.gain[p] - num_edges * work.edge_price[p] - num_new * work.copy_price[p]
+        if best < 0 or score > best_score:
+            best, best_score = p, score
+    return best
+
+
+@kernel
+def best_further(counts, bounds, work):
+    """Return the part that saves most when opened too, or -1 where none saves anything."""
+    best, best_score = -1, 0.0
+    first = work.opened[0]
+    moved_price = work.edge_price[first] + work.copy_price[first]
+    for p in range(counts.load.shape[0]):
+        if work.num_covered[p] <= 0 or work.is_open[p] or counts.load[p] >= bounds.cap[p]:
+            continue
+        moving = work.num_covered[p] * (work.edge_price[p] - moved_price)
+        score = work.gain[p] - 1.0 - moving - work.copy_price[p]
+        if score > best_score:
+            best, best_score = p, score
+    return best
+
+
+@kernel
+def open_part(groups, counts, work, r, newest, num_opened):
+    """Open a part, and take the neighbours that it covers, and no earlier one does, out of the sums."""
+    work.opened[num_opened] = newest
+    work.is_open[newest] = True
+    work.worth[newest] = work.gain[newest]
+    if work.num_covered[newest] == 0:
+        return
+    start = groups.start[r]
+    for i in range(start, groups.start[r + 1]):
+        u = groups.other[i]
+        if not work.is_settled[i - start] and edges_in(counts, u, newest) > 0:
+            work.is_settled[i - start] = True
+            add_to_parts(counts, u, -1, work)
+
+
+@kernel
+def put_group(groups, counts, bounds, work, r, num_opened):
+    """Place the edges of owner r among the opened parts; return how many copies come."""
+    num_new = 0
+    for i in range(groups.start[r], groups.start[r + 1]):
+        u = groups.other[i]
+        p = best_opened(counts, bounds, work, r, u, num_opened, groups.start[r + 1] - groups.start[r])
+        if p < 0:
+            p = cheapest_with_room(counts, bounds, work, r, u)
+        groups.part[i] = p
+        counts.load[p] += 1
+        if add_end(counts, u, p):
+            num_new += 1
+        if add_end(counts, r, p):
+            num_new += 1
+    return num_new
+
+
+@kernel
+def best_opened(counts, bounds, work, r, u, num_opened, num_edges):
+    """Return the opened part with room where edge (r, u) costs least, one that holds u first; or -1."""
+    best, best_cost, best_covers = -1, 0.0, False
+    for j in range(num_opened):
+        p = work.opened[j]
+        if counts.load[p] >= bounds.cap[p]:
+            continue
+        held = edges_in(counts, u, p)
+        covers = u == r or held > 0
+        cost = work.edge_price[p]
+        if not covers:
+            cost += work.copy_price[p] - work.worth[p] / num_edges
+        elif u != r:
+            cost += FRAILTY / (1 + held)
+        if best < 0 or (covers and not best_covers) or (covers == best_covers and cost < best_cost):
+            best, best_cost, best_covers = p, cost, covers
+    return best
+
+
+@kernel
+def cheapest_with_room(counts, bounds, work, r, u):
+    """Return the part, among all with room, where edge (r, u) costs least."""
+    best, best_cost = -1, 0.0
+    for p in range(counts.load.shape[0]):
+        if counts.load[p] >= bounds.cap[p]:
+            continue
+        cost = work.edge_price[p]
+        if edges_in(counts, r, p) == 0:
+            cost += 1.0 + work.copy_price[p]
+        if u != r and edges_in(counts, u, p) == 0:
+            cost += 1.0 + work.copy_price[p]
+        if best < 0 or cost < best_cost:
+            best, best_cost = p, cost
+    return best
+
+
+@kernel
+def restore_group(groups, counts, work, r):
+    """Put the edges of owner r back where `take_group` took them from."""
+    start = groups.start[r]
+    for i in range(start, groups.start[r + 1]):
+        u, p = groups.other[i], groups.part[i]
+        counts.load[p] -= 1
+        remove_end(counts, u, p)
+        remove_end(counts, r, p)
+    for i in range(start, groups.start[r + 1]):
+        u, p = groups.other[i], work.old_part[i - start]
+        groups.part[i] = p
+        counts.load[p] += 1
+        add_end(counts, u, p)
+        add_end(counts, r, p)

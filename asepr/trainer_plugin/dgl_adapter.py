@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from asepr.contracts import SPLIT_CODES
+from asepr.contracts import NO_LABEL, SPLIT_CODES
 
 if TYPE_CHECKING:
     from asepr.trainer_plugin.shard_graph import ShardGraph
@@ -50,7 +50,9 @@ def to_dgl(shard: "ShardGraph") -> dgl.DGLGraph:
         "ntype": shard.ntype,
     }
     if shard.split is not None:
-        nodes |= {f"{name}_mask": shard.split == code for name, code in SPLIT_CODES.items() if name}
+        # As in the manifest's split sizes and the trainer: a node without a label is in no split.
+        usable = np.True_ if shard.label is None else shard.label != NO_LABEL
+        nodes |= {f"{name}_mask": (shard.split == code) & usable for name, code in SPLIT_CODES.items() if name}
     edges = {dgl.EID: shard.eid, "etype": shard.etype, "weight": shard.weight, "feat": shard.edge_features}
     for frame, columns in ((graph.ndata, nodes), (graph.edata, edges)):
         for name, values in columns.items():

@@ -224,6 +224,11 @@ class Trainer:
                     f"{folder}: {name} must be {state['config'].get(name)} as in the checkpoint, got {value}; "
                     "resume with the same options"
                 )
+        if state["epoch"] >= self.config.epochs:
+            raise TrainingError(
+                f"{folder}: epochs must be above {state['epoch']}, those already trained, got {self.config.epochs}; "
+                "ask for more epochs"
+            )
         self._epoch, self._best = state["epoch"], state["best"]
 
 

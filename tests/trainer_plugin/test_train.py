@@ -81,6 +81,8 @@ def test_checkpoint_of_another_model(tmp_path: Path):
     ):
         with pytest.raises(TrainingError, match=message):
             train(folder, replace(config, resume=True, **change))
+    with pytest.raises(TrainingError, match="epochs must be above 1, those already trained, got 1; ask for more"):
+        train(folder, replace(config, resume=True))
     (tmp_path / "c" / CHECKPOINT_NAME).write_bytes(b"short")
     with pytest.raises(TrainingError, match="must be a whole checkpoint, got"):
         train(folder, replace(config, resume=True))

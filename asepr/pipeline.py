@@ -1,5 +1,6 @@
 """The whole road, from edges on disk to verified shards, as one short story."""
 
+import math
 import resource
 import shutil
 import sys
@@ -491,7 +492,8 @@ def _manifest(config: PipelineConfig, graph: _Graph, entries: Sequence[PartEntry
         split_sizes=_split_sizes(graph.table),
         config={
             "imbalance": config.imbalance,
-            "replica_imbalance": config.replica_imbalance,
+            # JSON has no infinity; null says that copies were not balanced.
+            "replica_imbalance": config.replica_imbalance if math.isfinite(config.replica_imbalance) else None,
             "memory_bytes": config.memory_bytes,
             "seed": config.seed,
             "capacities": list(config.capacities),

@@ -1,5 +1,6 @@
 """The whole road: nothing is lost, nothing is doubled, and the same input gives the same bytes."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -204,6 +205,17 @@ def test_full_disk_while_writing_shards(files: dict[str, Path], tmp_path: Path, 
     with pytest.raises(AseprError, match="the disk is full"):
         partition(files, tmp_path / "out", num_parts=2)
     assert set(tmp_path.iterdir()) == before
+
+
+def test_copies_that_are_not_to_be_balanced_leave_a_manifest_any_reader_takes(tmp_path: Path):
+    asepr.partition(NAMED_GRAPHS["skewed"].source(), tmp_path / "out", num_parts=3, replica_imbalance=float("inf"))
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(), parse_constant=refuse)
+    assert manifest["config"]["replica_imbalance"] is None
+    assert asepr.verify(tmp_path / "out") == []
 
 
 def test_partition_is_a_function_and_a_package():

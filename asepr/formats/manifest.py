@@ -109,7 +109,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write the manifest under another name, make it durable, then rename it into place."""
     path, unfinished = folder / MANIFEST_NAME, folder / f".{MANIFEST_NAME}"
     with unfinished.open("w", encoding="utf-8") as file:
-        json.dump(manifest.model_dump(), file, indent=1, sort_keys=True)
+        json.dump(manifest.model_dump(), file, indent=1, sort_keys=True, allow_nan=False)
         file.write("\n")
         file.flush()
         os.fsync(file.fileno())

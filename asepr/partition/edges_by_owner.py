@@ -3,7 +3,7 @@
 import numpy as np
 
 from asepr.contracts import EdgePartArray, PartArray, PartitionProblem
-from asepr.partition.edges_by_owner_kernels import follow_lower_degree
+from asepr.partition.edges_by_owner_kernels import place_where_wanted
 
 
 def edges_to_lower_degree_owner(problem: PartitionProblem, owner: PartArray) -> EdgePartArray:
@@ -27,5 +27,7 @@ def edges_to_lower_degree_owner(problem: PartitionProblem, owner: PartArray) -> 
     degree = problem.degrees.total
     for chunk in source:
         out = part[chunk.first_eid : chunk.first_eid + len(chunk)]
-        follow_lower_degree(chunk.src, chunk.dst, degree, owner, load, cap, out)
+        near, far = owner[chunk.src], owner[chunk.dst]
+        turned = degree[chunk.dst] < degree[chunk.src]
+        place_where_wanted(np.where(turned, far, near), np.where(turned, near, far), load, cap, out)
     return part

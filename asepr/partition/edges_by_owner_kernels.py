@@ -1,28 +1,24 @@
-"""Edges that follow the owners of their ends."""
+"""Edges that go where they are wanted, under hard caps."""
 # mypy: disable-error-code="no-untyped-def"
 
 from asepr.jit import kernel
 
 
 @kernel
-def follow_lower_degree(src, dst, degree, owner, load, cap, part):
-    """Place each edge with the owner of its end of lower degree (ties: the source), if it has room.
+def place_where_wanted(wanted, other, load, cap, part):
+    """Place each edge where it is wanted, else with its other end, else in the emptiest part for its cap.
 
     Parameters
     ----------
-    src, dst : int64 (E_chunk,)
-    degree : int64 (N,)
-    owner : int32 (N,)
-    load, cap : int64 (K,), load is state, changed in place
+    wanted, other : int32 (E_chunk,)
+    load : int64 (K,), state
+    cap : int64 (K,)
     part : int16 (E_chunk,), out
     """
-    for i in range(src.shape[0]):
-        near, far = src[i], dst[i]
-        if degree[far] < degree[near]:
-            near, far = far, near
-        p = owner[near]
+    for i in range(wanted.shape[0]):
+        p = wanted[i]
         if load[p] >= cap[p]:
-            p = owner[far]
+            p = other[i]
         if load[p] >= cap[p]:
             p = 0
             for q in range(1, load.shape[0]):

@@ -133,8 +133,7 @@ def partition_graph(graph: Graph, balance: Balance, seed: int, config: Multileve
     solver_nodes = max(config.min_solver_nodes, num_parts * config.solver_nodes_per_part)
     levels = [] if small else list(_coarsen(graph, anywhere, solver_nodes, balance, config))
     part = _best_start(levels[-1].graph if levels else graph, balance, seed, config)
-    part = _refine_upwards(graph, levels, part, balance, config)
-    return part
+    return _refine_upwards(graph, levels, part, balance, config)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

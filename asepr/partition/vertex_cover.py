@@ -4,7 +4,8 @@ import numpy as np
 import numpy.typing as npt
 
 from asepr.contracts import EdgePartArray, IdArray, PartArray, PartitionProblem
-from asepr.partition.vertex_cover_kernels import cover_edges, place_edges
+from asepr.partition.edges_by_owner_kernels import place_where_wanted
+from asepr.partition.vertex_cover_kernels import cover_edges
 
 
 def cover_cut_edges(problem: PartitionProblem, home: PartArray) -> EdgePartArray:
@@ -40,7 +41,7 @@ def cover_cut_edges(problem: PartitionProblem, home: PartArray) -> EdgePartArray
         at_destination[cut] = src_covers[num_cut : num_cut + int(cut.sum())]
         num_cut += int(cut.sum())
         out = part[chunk.first_eid : chunk.first_eid + len(chunk)]
-        place_edges(np.where(at_destination, far, near), np.where(at_destination, near, far), load, cap, out)
+        place_where_wanted(np.where(at_destination, far, near), np.where(at_destination, near, far), load, cap, out)
     return part
 
 

@@ -26,12 +26,22 @@ def save_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Adam,
     optimizer : Adam over the parameters of `model`
     state : dict of what JSON can hold
         Counters, and what a run that resumes must agree on.
+
+    Raises
+    ------
+    TrainingError
+        The folder cannot be written, or the disk is full; the checkpoint before stays.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     unfinished = folder / f".{CHECKPOINT_NAME}"
     tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in _named_state(model, optimizer).items()}
-    save_file(tensors, unfinished, metadata={"state": json.dumps(state, sort_keys=True)})
-    unfinished.rename(folder / CHECKPOINT_NAME)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, unfinished, metadata={"state": json.dumps(state, sort_keys=True)})
+        unfinished.rename(folder / CHECKPOINT_NAME)
+    except (OSError, SafetensorError) as error:
+        raise TrainingError(
+            f"{folder}: must be a folder that can be written, got: {error}; choose another --checkpoint"
+        ) from error
 
 
 def load_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Adam) -> dict[str, Any]:

@@ -116,10 +116,14 @@ class Exchange:
             inner.index_add_(0, self._send_rows[send], rows)
         return inner
 
+    def _process(self, rank: int) -> int:
+        """Return the rank among all processes of a shard's rank in the group."""
+        return rank if self._group is None else dist.get_global_rank(self._group, rank)
+
     def _transfer(self, outgoing: list[tuple[int, torch.Tensor]], incoming: list[tuple[int, torch.Tensor]]) -> None:
         """Send and receive all buffers at once, and wait for them."""
-        operations = [dist.P2POp(dist.irecv, buffer, rank, self._group) for rank, buffer in incoming]
-        operations += [dist.P2POp(dist.isend, buffer, rank, self._group) for rank, buffer in outgoing]
+        operations = [dist.P2POp(dist.irecv, buffer, self._process(rank), self._group) for rank, buffer in incoming]
+        operations += [dist.P2POp(dist.isend, buffer, self._process(rank), self._group) for rank, buffer in outgoing]
         if not operations:
             return
         self.bytes_sent += sum(buffer.numel() * buffer.element_size() for _, buffer in outgoing)

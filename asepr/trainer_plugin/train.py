@@ -249,12 +249,7 @@ def train_shard(path: Path | str, config: TrainConfig, report: Report) -> dict[s
     device = _device(place.local_rank)
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // place.local_world_size))
     if place.world_size > 1:
-        dist.init_process_group(
-            "nccl" if device.type == "cuda" else "gloo",
-            timeout=timedelta(seconds=config.timeout_s),
-            rank=shard.rank,
-            world_size=place.world_size,
-        )
+        _join(shard, device, config)
     try:
         return Trainer(shard, config, device).run(report)
     finally:
@@ -294,6 +289,19 @@ def _own_part(path: Path, place: _Place) -> int:
     return here[place.local_rank]
 
 
+def _join(shard: ShardGraph, device: torch.device, config: TrainConfig) -> None:
+    """Set up the default process group, in which the number of a part is its rank."""
+    try:
+        dist.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo",
+            timeout=timedelta(seconds=config.timeout_s),
+            rank=shard.rank,
+            world_size=shard.num_parts,
+        )
+    except RuntimeError as error:
+        raise peer_error(shard.rank, error) from error
+
+
 class MetricsFile:
     """Appends each epoch's metrics to a file of JSON lines, where one is named.
 
@@ -312,8 +320,13 @@ class MetricsFile:
     def __call__(self, metrics: dict[str, Any]) -> None:
         """Take the metrics of one epoch."""
         if self._path:
-            with Path(self._path).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(metrics) + "\n")
+            try:
+                with Path(self._path).open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(metrics) + "\n")
+            except OSError as error:
+                raise TrainingError(
+                    f"{self._path}: must be a file that can be written, got: {error.strerror}; choose another --metrics"
+                ) from error
         self._also(metrics)
 
 

@@ -114,6 +114,24 @@ def test_scatter_and_gather_are_adjoint_and_count_their_bytes(layout: str, tmp_p
     assert sum(r["bytes"] for r in ranks) == 4 * copies * 24
 
 
+def exchange_in_a_subgroup(rank: int, folder: Path) -> np.ndarray | None:
+    group = torch.distributed.new_group([1, 2])
+    if rank == 0:
+        return None
+    shard = open_shard(folder, rank - 1)
+    rows = torch.from_numpy(shard.nid[: shard.num_inner]).double()
+    found = Exchange(shard.plan, group=group).scatter(rows).numpy()
+    return found - shard.nid
+
+
+def test_a_subgroup_of_the_processes_exchanges_among_itself(tmp_path: Path):
+    graph, features, label, split = make_graph()
+    folder = write_random_shards(tmp_path / "d", graph, 2, "vertex-cut", features, label, split)
+    for difference in run_ranks(3, exchange_in_a_subgroup, folder)[1:]:
+        assert len(difference)
+        assert not difference.any()
+
+
 def train_beside_an_empty_rank(rank: int, folder: Path) -> tuple:
     shard = open_shard(folder, rank)
     trainer = Trainer(shard, config("sage"))

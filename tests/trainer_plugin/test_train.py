@@ -19,7 +19,7 @@ from asepr.errors import TrainingError  # noqa: E402
 from asepr.trainer_plugin.checkpoint import CHECKPOINT_NAME  # noqa: E402
 from asepr.trainer_plugin.launch import launch  # noqa: E402
 from asepr.trainer_plugin.shard_graph import open_shard  # noqa: E402
-from asepr.trainer_plugin.train import TrainConfig, Trainer, train_shard  # noqa: E402
+from asepr.trainer_plugin.train import MetricsFile, TrainConfig, Trainer, train_shard  # noqa: E402
 from tests.trainer_plugin.processes import free_port, run_ranks  # noqa: E402
 from tests.trainer_plugin.shards import write_random_shards  # noqa: E402
 from tests.trainer_plugin.test_exactness import make_graph  # noqa: E402
@@ -86,6 +86,23 @@ def test_checkpoint_of_another_model(tmp_path: Path):
     (tmp_path / "c" / CHECKPOINT_NAME).write_bytes(b"short")
     with pytest.raises(TrainingError, match="must be a whole checkpoint, got"):
         train(folder, replace(config, resume=True))
+
+
+@pytest.mark.parametrize("option", ["checkpoint", "metrics"])
+def test_output_that_cannot_be_written(option: str, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    config = TrainConfig(epochs=1, hidden=8, **{option: str(tmp_path / "file" / "below")})
+    report = MetricsFile(config.metrics, lambda metrics: None)
+    with pytest.raises(TrainingError, match=f"that can be written, got: .*; choose another --{option}"):
+        Trainer(open_shard(write(tmp_path / "d", 1), 0), config).run(report)
+
+
+def test_peer_that_never_joins(tmp_path: Path):
+    (rank,) = start_by_hand([write(tmp_path / "d", 2)], ["--timeout-s", "3"], num_ranks=2)
+    _, errors = rank.communicate(timeout=90)
+    assert rank.returncode == 2
+    assert [line for line in errors.splitlines() if "every peer must answer within the timeout" in line]
+    assert "Traceback" not in errors
 
 
 def test_wrong_number_of_processes(tmp_path: Path):

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 IdArray: TypeAlias = npt.NDArray[np.int64]
+DegreeArray: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 PartArray: TypeAlias = npt.NDArray[np.int32]
 EdgePartArray: TypeAlias = npt.NDArray[np.int16]
 FloatArray: TypeAlias = npt.NDArray[np.float32]
@@ -124,16 +125,17 @@ class Degrees:
 
     Attributes
     ----------
-    in_degree, out_degree : int64 (N,)
+    in_degree, out_degree : int32 (N,), int64 from 2**31 edges on
+        They are held through the whole run, so they take no more room than they need.
     """
 
-    in_degree: IdArray
-    out_degree: IdArray
+    in_degree: DegreeArray
+    out_degree: DegreeArray
 
     @property
     def total(self) -> IdArray:
         """In-degree plus out-degree, int64 (N,)."""
-        return self.in_degree + self.out_degree
+        return np.add(self.in_degree, self.out_degree, dtype=np.int64)
 
 
 class Buckets(Protocol):

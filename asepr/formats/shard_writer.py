@@ -81,8 +81,8 @@ class ShardWriter:
         columns: Columns = {
             "nid": nodes.nid,
             "owner": nodes.owner,
-            "in_degree": self._degrees.in_degree[nodes.nid],
-            "out_degree": self._degrees.out_degree[nodes.nid],
+            "in_degree": self._degrees.in_degree[nodes.nid].astype(np.int64),
+            "out_degree": self._degrees.out_degree[nodes.nid].astype(np.int64),
         }
         known = {"label": self._table.label, "split": self._table.split, "ntype": self._table.ntype}
         return columns | {name: values[nodes.nid] for name, values in known.items() if values is not None}

@@ -11,7 +11,7 @@ def count_degrees_of_chunk(src, dst, in_degree, out_degree):
     Parameters
     ----------
     src, dst : int64 (E_chunk,), ids in [0, N)
-    in_degree, out_degree : int64 (N,), state, changed in place
+    in_degree, out_degree : int32 or int64 (N,), state, changed in place
     """
     for i in range(src.shape[0]):
         out_degree[src[i]] += 1

@@ -1,6 +1,7 @@
 """Checkpoints as safetensors: weights, optimiser state and counters, in one file that replaces the last."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 def save_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Adam, state: dict[str, Any]) -> None:
-    """Write a checkpoint under another name, then rename it into place.
+    """Write a checkpoint under another name, make it durable, then rename it into place.
 
     Parameters
     ----------
@@ -37,6 +38,8 @@ def save_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Adam,
     try:
         folder.mkdir(parents=True, exist_ok=True)
         save_file(tensors, unfinished, metadata={"state": json.dumps(state, sort_keys=True)})
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())
         unfinished.rename(folder / CHECKPOINT_NAME)
     except (OSError, SafetensorError) as error:
         raise TrainingError(

@@ -54,6 +54,9 @@ def partition_command(
     reduce_features: Annotated[
         int | None, typer.Option(help="Keep this many singular directions of the node features.")
     ] = None,
+    aggregate: Annotated[
+        str, typer.Option(help="Store mean, sum or gcn of each row's in-neighbours; empty: nothing.")
+    ] = "",
     src: Annotated[str, typer.Option(help="Column of source ids.")] = "src",
     dst: Annotated[str, typer.Option(help="Column of destination ids.")] = "dst",
     etype: Annotated[str, typer.Option(help="Column of edge types, read if there.")] = "etype",
@@ -84,6 +87,7 @@ def partition_command(
             capacities=_numbers(capacities),
             num_nodes=num_nodes,
             reduce_features=reduce_features,
+            aggregate=aggregate or None,  # type: ignore[arg-type]  # checked there
             edge_columns=EdgeColumns(src=src, dst=dst, etype=etype, weight=weight),
             node_columns=NodeColumns(
                 id=node_id,

@@ -23,6 +23,10 @@ CopyBits: TypeAlias = npt.NDArray[np.uint64]
 Layout: TypeAlias = Literal["vertex-cut", "edge-cut"]
 LAYOUTS: tuple[Layout, ...] = ("vertex-cut", "edge-cut")
 
+Aggregate: TypeAlias = Literal["mean", "sum", "gcn"]
+AGGREGATES: tuple[Aggregate, ...] = ("mean", "sum", "gcn")
+"""What a shard may carry of each row's in-neighbours: see `asepr.stream.aggregates`."""
+
 MAX_PARTS = 4096
 """The most parts a run may have; `edge_part` is int16 and replica sets are bitsets of K bits."""
 

@@ -14,11 +14,13 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from asepr.contracts import (
+    AGGREGATES,
     DEFAULT_MEMORY_BYTES,
     LAYOUTS,
     MAX_PARTS,
     NO_LABEL,
     SPLIT_CODES,
+    Aggregate,
     Assignment,
     Degrees,
     EdgeChunk,
@@ -42,6 +44,7 @@ from asepr.partition.halo import HaloIndex
 from asepr.partition.methods import get_method
 from asepr.partition.metrics import QualityReport, measure_quality
 from asepr.partition.plan import Plan, make_plan
+from asepr.stream.aggregates import NeighbourAggregates
 from asepr.stream.attributes import ReducedFeatures, cluster_attributes
 from asepr.stream.degrees import count_degrees
 from asepr.stream.scratch import ScratchDir
@@ -80,6 +83,8 @@ class PipelineConfig:
         Number of nodes where neither a node nor a feature file says so and the largest id does not.
     reduce_features : int or None
         Keep this many singular directions of the node features instead of all columns.
+    aggregate : "mean", "sum", "gcn" or None
+        What shards carry of each row's in-neighbours, so that a first layer needs none of them at hand.
     edge_columns, node_columns : EdgeColumns, NodeColumns
     chunk_edges : int
         Edges read at a time; no result depends on it.
@@ -95,6 +100,7 @@ class PipelineConfig:
     capacities: tuple[float, ...] = ()
     num_nodes: int | None = None
     reduce_features: int | None = None
+    aggregate: Aggregate | None = None
     edge_columns: EdgeColumns = field(default_factory=EdgeColumns)
     node_columns: NodeColumns = field(default_factory=NodeColumns)
     chunk_edges: int = CHUNK_EDGES
@@ -124,6 +130,10 @@ class PipelineConfig:
             raise ConfigError(f"num_nodes must be at least 1, got {self.num_nodes}; leave it out to count")
         if self.reduce_features is not None and self.reduce_features < 1:
             raise ConfigError(f"reduce_features must be at least 1, got {self.reduce_features}; 128 is usual")
+        if self.aggregate is not None and self.aggregate not in AGGREGATES:
+            raise ConfigError(
+                f"aggregate must be one of {', '.join(AGGREGATES)}, got '{self.aggregate}'; choose one of these"
+            )
         if self.chunk_edges < 1:
             raise ConfigError(f"chunk_edges must be at least 1, got {self.chunk_edges}; leave it out")
         if self.capacities and (len(self.capacities) != self.num_parts or not min(self.capacities) > 0):
@@ -243,7 +253,8 @@ def partition(
     with output_folder(target) as folder, ScratchDir(folder / "scratch") as scratch:
         graph = _read(config, edges, _path(nodes), _path(features), _path(edge_features), scratch, clock)
         assignment = _assign(config, graph, scratch, clock)
-        entries = _write(folder, graph, assignment, scratch, clock)
+        aggregates = _aggregate(config, graph, scratch, clock)
+        entries = _write(folder, graph, assignment, aggregates, scratch, clock)
         clock.phase("measure")
         manifest = _manifest(config, graph, entries, assignment)
         quality = measure_quality(Shard(folder, rank, manifest) for rank in range(config.num_parts))
@@ -386,6 +397,8 @@ def _read(
     edges = _open_edges(config, edges, table)
     _check_disk(_make_plan(config, edges), scratch.path)
     table = table or NodeTable(num_nodes=edges.num_nodes)
+    if config.aggregate is not None and table.features is None:
+        raise ConfigError(f"aggregate must come with node features, got '{config.aggregate}' and none; give --features")
     if edges.num_nodes != table.num_nodes:
         raise EdgeSourceError(f"edges: num_nodes must be {table.num_nodes} as in the node file, got {edges.num_nodes}")
     if config.num_parts > table.num_nodes:
@@ -464,13 +477,25 @@ def _assign(config: PipelineConfig, graph: _Graph, scratch: ScratchDir, clock: _
     return get_method(config.method).assign(problem)
 
 
+def _aggregate(config: PipelineConfig, graph: _Graph, scratch: ScratchDir, clock: _Clock) -> FeatureSource | None:
+    if config.aggregate is None or graph.features is None:
+        return None
+    clock.phase("aggregate neighbours")
+    return NeighbourAggregates(config.aggregate, graph.features, graph.source, graph.degrees, scratch)
+
+
 def _write(
-    folder: Path, graph: _Graph, assignment: Assignment, scratch: ScratchDir, clock: _Clock
+    folder: Path,
+    graph: _Graph,
+    assignment: Assignment,
+    aggregates: FeatureSource | None,
+    scratch: ScratchDir,
+    clock: _Clock,
 ) -> Sequence[PartEntry]:
     clock.phase("write shards")
     edges = bucket_edges(graph.source, assignment, scratch)
     halo = HaloIndex(assignment, scratch)
-    writer = ShardWriter(folder, graph.degrees, graph.table, graph.features, graph.edge_features)
+    writer = ShardWriter(folder, graph.degrees, graph.table, graph.features, graph.edge_features, aggregates)
     entries = []
     for rank in range(assignment.num_parts):
         nodes = halo.nodes(rank)
@@ -489,6 +514,7 @@ def _manifest(config: PipelineConfig, graph: _Graph, entries: Sequence[PartEntry
         num_classes=0 if label is None else int(label.max()) + 1,
         feature_width=0 if graph.features is None else graph.features.width,
         edge_feature_width=0 if graph.edge_features is None else graph.edge_features.width,
+        aggregate=config.aggregate,
         split_sizes=_split_sizes(graph.table),
         config={
             "imbalance": config.imbalance,

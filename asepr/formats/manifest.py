@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from asepr.contracts import MAX_PARTS
+from asepr.contracts import MAX_PARTS, Aggregate
 from asepr.errors import ShardError
 
 MANIFEST_NAME = "manifest.json"
@@ -53,6 +53,7 @@ class Manifest(_Record):
     num_classes: int = Field(ge=0)
     feature_width: int = Field(ge=0)
     edge_feature_width: int = Field(ge=0)
+    aggregate: Aggregate | None = None
     split_sizes: dict[Literal["train", "val", "test"], int]
     config: dict[str, Any]
     quality: dict[str, Any]
@@ -71,8 +72,16 @@ class Manifest(_Record):
                     raise ValueError(f"parts[{rank}].files must be among {', '.join(FILE_NAMES)}, got {name!r}")
 
 
-FILE_NAMES = ("nodes.arrow", "features.arrow", "edges.arrow", "edge_features.arrow", "send.arrow", "peers.arrow")
-"""Every file a part may have; the two of features only where the graph has any."""
+FILE_NAMES = (
+    "nodes.arrow",
+    "features.arrow",
+    "aggregates.arrow",
+    "edges.arrow",
+    "edge_features.arrow",
+    "send.arrow",
+    "peers.arrow",
+)
+"""Every file a part may have; those of features and aggregates only where there are any."""
 
 
 def part_folder(rank: int) -> str:

@@ -118,6 +118,16 @@ class Shard:
         return self._map("features.arrow", self.num_local)["feat"]
 
     @property
+    def aggregates(self) -> FloatArray | None:
+        """Aggregate of the features of each local row's global in-neighbours, float32 (num_local, F), or None.
+
+        `manifest.aggregate` says which: see `asepr.stream.aggregates`.
+        """
+        if "aggregates.arrow" not in self.entry.files:
+            return None
+        return self._map("aggregates.arrow", self.num_local)["feat"]
+
+    @property
     def src(self) -> LocalIds:
         """Local row of each edge's source, int32 (int64 from 2**31 local rows on), (num_edges,)."""
         return self._edges["src"]

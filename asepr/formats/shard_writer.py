@@ -22,6 +22,8 @@ class ShardWriter:
     table : NodeTable
     features, edge_features : FeatureSource or None
         What the shards carry; rows in nid order and in input order.
+    aggregates : FeatureSource, optional
+        Of each node's in-neighbours' features; rows in nid order.
 
     Notes
     -----
@@ -35,12 +37,14 @@ class ShardWriter:
         table: NodeTable,
         features: FeatureSource | None,
         edge_features: FeatureSource | None,
+        aggregates: FeatureSource | None = None,
     ) -> None:
         self._folder = folder
         self._degrees = degrees
         self._table = table
         self._features = features
         self._edge_features = edge_features
+        self._aggregates = aggregates
         self._row_of = np.zeros(table.num_nodes, dtype=_row_dtype(table.num_nodes))
 
     def write_part(self, nodes: LocalNodes, plan: HaloPlan, edges: npt.NDArray[Any]) -> PartEntry:
@@ -67,6 +71,8 @@ class ShardWriter:
         }
         if self._features is not None:
             files["features.arrow"] = {"feat": self._features.read(nodes.nid)}
+        if self._aggregates is not None:
+            files["aggregates.arrow"] = {"feat": self._aggregates.read(nodes.nid)}
         if self._edge_features is not None:
             files["edge_features.arrow"] = {"feat": self._edge_features.read(edges["eid"])}
         return PartEntry(

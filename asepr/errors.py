@@ -12,11 +12,15 @@ class ConfigError(AseprError):
     """An option is out of its range, or options contradict each other."""
 
 
-class EdgeSourceError(AseprError):
+class TableError(AseprError):
+    """A file, folder or object that should hold rows cannot be read as such, whatever the rows mean."""
+
+
+class EdgeSourceError(TableError):
     """An edge file, or one of its rows, is not what it must be."""
 
 
-class NodeSourceError(AseprError):
+class NodeSourceError(TableError):
     """A node or feature file, or one of its rows, is not what it must be."""
 
 

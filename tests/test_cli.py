@@ -108,7 +108,7 @@ BAD_INPUT: dict[str, tuple[Callable[[Path], list[object]], str]] = {
     ),
     "NaN feature": (write_features([[0], [1], [float("nan")]]), "row 2: features must be finite, got nan; fill"),
     "wrong rows": (write_nodes_and_features, "rows must be one a node everywhere, got "),
-    "empty file": (write_raw(b""), "must hold edges, got an empty file; write it again"),
+    "empty file": (write_raw(b""), "must hold rows, got an empty file; write it again"),
     "truncated Parquet": (write_raw(b"PAR1" + b"\0" * 99), "must be a whole Parquet file, got: "),
     "k = 0": (with_parts(0), "num_parts must be in [1, 4096], got 0; ask for"),
     "k > N": (with_parts(4), "num_parts must be at most 3, the nodes, got 4; ask for fewer"),

@@ -1,12 +1,10 @@
 """Tables that Arrow stores: Parquet, and Arrow IPC (Feather version 2)."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from asepr.errors import TableError
 from asepr.formats.locations import StoredFile
 
 
@@ -14,12 +12,13 @@ class ParquetTable:
     """One Parquet file. Only the columns asked for are read, page by page."""
 
     has_names = True
+    is_text = False
     num_nodes = None
 
     def __init__(self, file: StoredFile) -> None:
         self.name = file.name
         self._file = file
-        with whole(self.name, "Parquet"), file.open() as source, pq.ParquetFile(source) as parquet:
+        with file.must_be_whole("Parquet"), file.open() as source, pq.ParquetFile(source) as parquet:
             self.schema: pa.Schema = parquet.schema_arrow.remove_metadata()
             self._metadata = parquet.metadata
 
@@ -49,7 +48,7 @@ class ParquetTable:
         """Yield one batch a `batch_rows` rows or rest of a row group."""
         # Without pre-buffering a row group is read page by page, not held as a whole.
         with (
-            whole(self.name, "Parquet"),
+            self._file.must_be_whole("Parquet"),
             self._file.open() as source,
             pq.ParquetFile(source, pre_buffer=not self._file.is_local) as parquet,
         ):
@@ -61,12 +60,13 @@ class IpcTable:
     """One Arrow IPC file, mapped where it is local; a compressed record batch is held whole."""
 
     has_names = True
+    is_text = False
     num_nodes = None
 
     def __init__(self, file: StoredFile) -> None:
         self.name = file.name
         self._file = file
-        with whole(self.name, "Arrow IPC"), self._open() as source:
+        with self._file.must_be_whole("Arrow IPC"), self._open() as source:
             self.schema: pa.Schema = pa.ipc.open_file(source).schema.remove_metadata()
 
     @property
@@ -83,7 +83,7 @@ class IpcTable:
 
     def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield record batches, cut to at most `batch_rows` rows."""
-        with whole(self.name, "Arrow IPC"), self._open() as source:
+        with self._file.must_be_whole("Arrow IPC"), self._open() as source:
             options = pa.ipc.IpcReadOptions(included_fields=[self.schema.get_field_index(name) for name in columns])
             reader = pa.ipc.open_file(source, options=options)
             for number in range(reader.num_record_batches):
@@ -94,21 +94,3 @@ class IpcTable:
 
     def _open(self) -> pa.NativeFile:
         return pa.memory_map(self._file.path) if self._file.is_local else self._file.open()
-
-
-@contextmanager
-def whole(name: str, kind: str) -> Iterator[None]:
-    """Turn what a library says of a damaged file into one error.
-
-    Raises
-    ------
-    TableError
-        The block raised an error of Arrow, of the system, or about a value.
-    """
-    try:
-        yield
-    except TableError:
-        raise
-    except (pa.ArrowException, OSError, ValueError, EOFError) as error:
-        reason = " ".join(str(error).split())
-        raise TableError(f"{name}: must be a whole {kind} file, got: {reason}; write it again") from error

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from asepr.contracts import EdgeChunk, FloatArray, IdArray, PartArray
 from asepr.errors import EdgeSourceError
-from asepr.formats.edge_readers import EdgeBatch, EdgeColumns, EdgeReader, open_edge_reader
+from asepr.formats.edge_readers import EdgeBatch, EdgeColumns, EdgeReader, TableEdgeReader
+from asepr.formats.tables import open_table
 
 CHUNK_EDGES = 1 << 18
 """Edges a chunk by default: 4 MB of ids."""
@@ -24,14 +25,14 @@ class _Extent:
 
 
 class FileEdgeSource:
-    """The edges of one file: re-cut into chunks of one size, every id in [0, N).
+    """Edges of a reader: re-cut into chunks of one size, every id in [0, N).
 
     Parameters
     ----------
     reader : EdgeReader
-        Yields batches of any size, straight from the file.
+        Yields batches of any size.
     num_nodes : int or None
-        None: one more than the largest id.
+        None: as many as the file states (Matrix Market, METIS, scipy npz), else one more than the largest id.
     chunk_edges : int
         Edges a chunk. No result depends on it.
 
@@ -44,6 +45,7 @@ class FileEdgeSource:
     def __init__(self, reader: EdgeReader, num_nodes: int | None = None, chunk_edges: int = CHUNK_EDGES) -> None:
         self._reader = reader
         self._chunk_edges = chunk_edges
+        num_nodes = reader.num_nodes if num_nodes is None else num_nodes
         extent = _measure(reader, num_nodes)
         if extent.num_edges == 0 and num_nodes is None:
             raise EdgeSourceError(f"{reader.path}: must hold at least one edge, got none; give edges, or a node file")
@@ -96,6 +98,7 @@ class _ArrayReader:
         self, src: npt.ArrayLike, dst: npt.ArrayLike, etype: npt.ArrayLike | None, weight: npt.ArrayLike | None
     ) -> None:
         self.path = "edges in memory"
+        self.num_nodes = None
         self._batch = EdgeBatch(
             src=_as_ids(src, "src"),
             dst=_as_ids(dst, "dst"),
@@ -119,13 +122,14 @@ class _ArrayReader:
 
 
 def open_edge_source(
-    path: Path, columns: EdgeColumns, num_nodes: int | None = None, chunk_edges: int = CHUNK_EDGES
+    path: Path | str, columns: EdgeColumns, num_nodes: int | None = None, chunk_edges: int = CHUNK_EDGES
 ) -> FileEdgeSource:
-    """Open an edge file by its suffix: Parquet, npy, CSV, TSV or whitespace text, gzipped or not.
+    """Open edges in any format that `open_table` reads, whose ids are 0 .. N-1.
 
     Parameters
     ----------
-    path : Path
+    path : path or str
+        File, folder, glob or URI.
     columns : EdgeColumns
         Names of the columns to read.
     num_nodes : int or None
@@ -137,7 +141,7 @@ def open_edge_source(
     EdgeSourceError
         The file, a column or an id is not what it must be.
     """
-    return FileEdgeSource(open_edge_reader(path, columns), num_nodes, chunk_edges)
+    return FileEdgeSource(TableEdgeReader(open_table(path), columns), num_nodes, chunk_edges)
 
 
 def _as_ids(values: npt.ArrayLike, name: str) -> IdArray:

@@ -2,6 +2,8 @@
 
 import fnmatch
 import os
+import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -53,6 +55,25 @@ class StoredFile:
     def open(self) -> pa.NativeFile:
         """Return the file, open for reading anywhere in it."""
         return self.filesystem.open_input_file(self.path)
+
+    def open_stream(self) -> pa.NativeFile:
+        """Return the file's content from the start, decompressed where the suffix says so."""
+        return self.filesystem.open_input_stream(self.path, compression="detect")
+
+    @contextmanager
+    def must_be_whole(self, kind: str) -> Iterator[None]:
+        """Turn what a library says of a damaged file into one error.
+
+        Raises
+        ------
+        TableError
+            The block raised an error of Arrow, of the system, or about a value.
+        """
+        try:
+            yield
+        except (pa.ArrowException, OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            reason = " ".join(str(error).split())
+            raise TableError(f"{self.name}: must be a whole {kind} file, got: {reason}; write it again") from error
 
 
 def find_files(location: Path | str) -> list[StoredFile]:

@@ -177,7 +177,8 @@ class PartitionResult:
     manifest : Manifest
     quality : QualityReport
     seconds : float
-    phase_seconds : dict of str to float
+    phase_seconds, phase_cpu_seconds : dict of str to float
+        Time, and processor time of all threads, of each phase.
     peak_rss_bytes : int
         Peak resident memory of the whole process so far, interpreter and libraries included.
     """
@@ -187,6 +188,7 @@ class PartitionResult:
     quality: QualityReport
     seconds: float
     phase_seconds: dict[str, float]
+    phase_cpu_seconds: dict[str, float]
     peak_rss_bytes: int
 
     def to_dict(self) -> dict[str, Any]:
@@ -202,6 +204,7 @@ class PartitionResult:
             **manifest.quality,
             "seconds": self.seconds,
             "phase_seconds": self.phase_seconds,
+            "phase_cpu_seconds": self.phase_cpu_seconds,
             "peak_rss_bytes": self.peak_rss_bytes,
         }
 
@@ -269,6 +272,7 @@ def partition(
         quality=quality,
         seconds=clock.total(),
         phase_seconds=clock.seconds,
+        phase_cpu_seconds=clock.cpu_seconds,
         peak_rss_bytes=peak_rss_bytes(),
     )
 
@@ -345,9 +349,10 @@ class _Clock:
 
     def __init__(self, progress: Progress) -> None:
         self.seconds: dict[str, float] = {}
+        self.cpu_seconds: dict[str, float] = {}
         self.progress = progress
         self._name: str | None = None
-        self._since = time.perf_counter()
+        self._since = self._cpu_since = 0.0
 
     def phase(self, name: str) -> None:
         self.stop()
@@ -355,10 +360,11 @@ class _Clock:
         self.progress.phase(name)
 
     def stop(self) -> None:
-        now = time.perf_counter()
+        now, cpu_now = time.perf_counter(), time.process_time()
         if self._name is not None:
             self.seconds[self._name] = self.seconds.get(self._name, 0.0) + now - self._since
-        self._name, self._since = None, now
+            self.cpu_seconds[self._name] = self.cpu_seconds.get(self._name, 0.0) + cpu_now - self._cpu_since
+        self._name, self._since, self._cpu_since = None, now, cpu_now
 
     def total(self) -> float:
         return sum(self.seconds.values())

@@ -4,13 +4,16 @@ import argparse
 import json
 import platform
 import resource
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -57,33 +60,84 @@ def find_graphs(names: Sequence[str], data: Path | None) -> Iterator[GraphFiles]
         )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """How a process ended; `fault` is its last line of stderr, or empty where it went well."""
+
+    stdout: str
+    fault: str
+    seconds: float
+    cpu_seconds: float
+
+
+def run_apart(module_and_arguments: Sequence[object], cpu_limit: int | None = None) -> Ended:
+    """Run `python -m MODULE ARGUMENTS...` in a process of its own, with at most so many processor seconds."""
+
+    def limit() -> None:
+        if cpu_limit is not None:
+            resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit, cpu_limit))
+
+    before, since = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    ended = subprocess.run(
+        [sys.executable, "-m", *map(str, module_and_arguments)],
+        check=False,
+        capture_output=True,
+        text=True,
+        preexec_fn=limit,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    fault = ""
+    if ended.returncode:
+        over = ended.returncode in (-signal.SIGXCPU, -signal.SIGKILL) and cpu_limit is not None
+        fault = f"stopped after {cpu_limit} processor seconds" if over else (ended.stderr.strip() or "failed")
+    return Ended(
+        stdout=ended.stdout,
+        fault=fault.splitlines()[-1] if fault else "",
+        seconds=time.perf_counter() - since,
+        cpu_seconds=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+    )
+
+
 def partition_apart(*arguments: object) -> dict[str, Any]:
     """Run `asepr partition` in a process of its own; return what it prints and its processor time."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-m", "asepr.cli", "partition", *map(str, arguments), "--json"]
-    values: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return values | {"cpu_seconds": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime}
+    ended = run_apart(["asepr.cli", "partition", *arguments, "--json"])
+    if ended.fault:
+        raise RuntimeError(ended.fault)
+    values: dict[str, Any] = json.loads(ended.stdout)
+    return values | {"cpu_seconds": ended.cpu_seconds}
 
 
 def write_rmat(path: Path, scale: int, edge_factor: int, seed: int = 42) -> None:
-    """Write an R-MAT with the Graph500 parameters, duplicates, self-loops and isolated ids kept.
+    """Write an R-MAT with the Graph500 parameters as a stream; duplicates, self-loops and isolated ids kept.
 
     Source: Chakrabarti, Zhan, Faloutsos, R-MAT: a recursive model for graph mining, 2004.
     """
-    rng = np.random.default_rng(seed)
     schema = pa.schema([("src", pa.int64()), ("dst", pa.int64())])
+    num_edges = edge_factor << scale
+    src, dst = np.empty((2, min(num_edges, RMAT_CHUNK)), dtype=np.int64)
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        left = edge_factor << scale
-        while left:
-            size = min(left, RMAT_CHUNK)
-            src, dst = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
-            for _ in range(scale):
-                draw = rng.random(size)
-                src = 2 * src + (draw >= 0.76)
-                dst = 2 * dst + (((draw >= 0.57) & (draw < 0.76)) | (draw >= 0.95))
-            writer.write_table(pa.table({"src": src, "dst": dst}))
-            left -= size
+        for first in range(0, num_edges, RMAT_CHUNK):
+            size = min(RMAT_CHUNK, num_edges - first)
+            draw_rmat(scale, seed + first // RMAT_CHUNK, src[:size], dst[:size])
+            writer.write_table(pa.table({"src": src[:size], "dst": dst[:size]}))
+
+
+@numba.njit(cache=True)
+def draw_rmat(scale, seed, src, dst):
+    """Fill `src` and `dst` with edges: a quadrant a level, at .57, .19, .19 and .05."""
+    np.random.seed(seed)  # that of compiled code; nothing outside sees it
+    for i in range(src.shape[0]):
+        u = v = 0
+        for _ in range(scale):
+            draw = np.random.random()
+            u, v = u << 1, v << 1
+            if draw >= 0.95:
+                u, v = u | 1, v | 1
+            elif draw >= 0.76:
+                u |= 1
+            elif draw >= 0.57:
+                v |= 1
+        src[i], dst[i] = u, v
 
 
 def show(rows: Sequence[dict[str, Any]], target: Path | None) -> None:

@@ -142,6 +142,35 @@ def verify_command(path: DatasetPath, as_json: JsonFlag = False) -> None:
             raise typer.Exit(EXIT_FAULTS)
 
 
+@app.command("export")
+def export_command(
+    path: DatasetPath,
+    dest: Annotated[Path, typer.Argument(metavar="DEST", help="Folder to make; it must not exist or be empty.")],
+    target: Annotated[str, typer.Option("--to", help="distdgl.")],
+    ignore_types: Annotated[
+        bool, typer.Option("--ignore-types", help="Export one type of nodes and one of edges.")
+    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only compare DEST with OUT; exit 1 if they differ.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write a dataset in the format of another tool, checked by reading it back."""
+    with _errors_to_exit_codes():
+        from asepr.exporters.targets import export, find_export_faults
+
+        with _progress() as progress:
+            if not check:
+                values = export(
+                    path, dest, target, ignore_types=ignore_types, on_phase=progress.phase if progress else _no_phase
+                )
+                faults: list[str] = []
+            else:
+                faults = find_export_faults(path, dest, target, ignore_types=ignore_types)
+                values = {"ok": not faults, "faults": faults}
+        _print_json(values) if as_json else _print_export(path, dest, values)
+        if faults:
+            raise typer.Exit(EXIT_FAULTS)
+
+
 @app.command("train")
 def train_command(
     path: DatasetPath,
@@ -228,6 +257,10 @@ def _progress() -> Iterator["Progress | None"]:
         yield _BarProgress(bar)
 
 
+def _no_phase(name: str) -> None:
+    del name
+
+
 class _BarProgress:
     """A line a phase: its name, and how many edges went through it."""
 
@@ -286,6 +319,25 @@ def _print_partition(values: dict[str, Any]) -> None:
         f"{values['seconds']:.1f} s, peak {values['peak_rss_bytes'] / 1e6:.0f} MB; "
         + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in values["phase_seconds"].items())
     )
+
+
+def _print_export(path: Path, dest: Path, values: dict[str, Any]) -> None:
+    if "faults" in values:
+        for fault in values["faults"]:
+            print(fault)
+        print(f"{dest}: {len(values['faults'])} faults" if values["faults"] else f"{dest}: ok, equals {path}")
+        return
+    print(
+        f"{dest}: {values['num_parts']} parts for {values['target']}, read back and equal to {path}\n"
+        f"{len(values['node_types'])} node types, {len(values['edge_types'])} edge types"
+    )
+    if values["moved_edges"]:
+        halo, balance = values["halo_nodes"], values["edge_balance"]
+        print(
+            f"{values['moved_edges']:,} edges ({values['moved_share']:.1%}) moved to the owner of their destination: "
+            f"halo nodes {halo['before']:,} -> {halo['after']:,}, "
+            f"edge balance {balance['before']:.3f} -> {balance['after']:.3f}; --layout edge-cut moves none"
+        )
 
 
 def _print_training(path: Path, values: dict[str, Any]) -> None:

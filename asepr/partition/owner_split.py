@@ -8,12 +8,20 @@ import numpy as np
 import numpy.typing as npt
 
 from asepr.contracts import Buckets, EdgeChunk, EdgePartArray, IdArray, PartArray, PartitionProblem
-from asepr.partition.owner_split_kernels import place_owners
+from asepr.partition.owner_split_kernels import place_in_turn, place_owners
 
 BUCKET_DEGREE = 1 << 19
 """Degree sum of the nodes whose edges share a bucket: about 260,000 edges, 4 MB."""
 
 NO_HOME = -1
+
+CORE_SLACK = 0.9
+"""How much of the allowed imbalance of copies a dense core may use up."""
+
+MAX_CORE_IMBALANCE = 0.25
+
+CORE_DENSITY = 0.25
+"""A core must have at most this share of the nodes, relative to its share of the edges, to be placed apart."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,9 +73,26 @@ def split_owners(problem: PartitionProblem, prior: Prior | None = None) -> EdgeP
     order, ranked_degree = rank_nodes(problem)
     home = np.full(len(order), NO_HOME, dtype=np.int32) if prior is None else prior.home[order]
     state = _State(problem, ranked_degree, home, 0.0 if prior is None else prior.weight)
-    for rows in iterate_owned(problem, order, ranked_degree):
-        edge_part[rows["eid"]] = state.place(rows)
+    owned = OwnedEdges(problem, order, ranked_degree)
+    core_end = _find_core(problem, owned, int(np.count_nonzero(ranked_degree)))
+    for rows in owned:
+        core, rest = np.split(rows, [np.searchsorted(rows["owner"], core_end)])
+        if len(core):
+            edge_part[core["eid"]] = state.place_core(core)
+        if len(rest):
+            edge_part[rest["eid"]] = state.place(rest)
+    owned.close()
     return edge_part
+
+
+def _find_core(problem: PartitionProblem, owned: "OwnedEdges", num_nodes: int) -> int:
+    """Return how many of the first ranks form a core to be placed apart; 0 where none is dense enough."""
+    share = CORE_SLACK * (1 - 1 / (1 + min(problem.replica_imbalance, MAX_CORE_IMBALANCE)))
+    num_edges = int(share * problem.source.num_edges)
+    if num_edges == 0:
+        return 0
+    core_end = owned.owner_of_row(num_edges)
+    return core_end if core_end <= CORE_DENSITY * share * num_nodes else 0
 
 
 def rank_nodes(problem: PartitionProblem) -> tuple[IdArray, IdArray]:
@@ -77,8 +102,8 @@ def rank_nodes(problem: PartitionProblem) -> tuple[IdArray, IdArray]:
     return order, degree[order]
 
 
-def iterate_owned(problem: PartitionProblem, order: IdArray, ranked_degree: IdArray) -> Iterator[npt.NDArray[Any]]:
-    """Yield all edges, a bucket of owners at a time, sorted by owner, other end and eid.
+class OwnedEdges:
+    """All edges on temporary disk, read a bucket of owners at a time, sorted by owner, other end and eid.
 
     Parameters
     ----------
@@ -86,16 +111,33 @@ def iterate_owned(problem: PartitionProblem, order: IdArray, ranked_degree: IdAr
     order, ranked_degree : int64 (N,)
         As from `rank_nodes`.
 
-    Yields
-    ------
-    structured (E_bucket,) with `owner` and `other`, ranks, and `eid`
+    Notes
+    -----
+    Iterating yields structured (E_bucket,) with `owner` and `other`, ranks, and `eid`.
     """
-    rank_of = np.empty(len(order), dtype=np.int32 if len(order) < 2**31 else np.int64)
-    rank_of[order] = np.arange(len(order))
-    buckets = _bucket_by_owner(problem, rank_of, _bucket_bounds(ranked_degree))
-    for bucket in range(buckets.num_buckets):
-        yield _sorted_by_owner(buckets.read(bucket), len(rank_of))
-    buckets.close()
+
+    def __init__(self, problem: PartitionProblem, order: IdArray, ranked_degree: IdArray) -> None:
+        self._num_nodes = len(order)
+        rank_of = np.empty(len(order), dtype=np.int32 if len(order) < 2**31 else np.int64)
+        rank_of[order] = np.arange(len(order))
+        self._buckets = _bucket_by_owner(problem, rank_of, _bucket_bounds(ranked_degree))
+
+    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
+        """Yield the buckets in rank order."""
+        for bucket in range(self._buckets.num_buckets):
+            yield _sorted_by_owner(self._buckets.read(bucket), self._num_nodes)
+
+    def owner_of_row(self, row: int) -> int:
+        """Return the rank of the owner of one edge, counted in the order of iteration."""
+        bucket = 0
+        while row >= self._buckets.num_rows(bucket):
+            row -= self._buckets.num_rows(bucket)
+            bucket += 1
+        return int(np.partition(self._buckets.read(bucket)["owner"], row)[row])
+
+    def close(self) -> None:
+        """Give the disk space back."""
+        self._buckets.close()
 
 
 class _State:
@@ -108,13 +150,42 @@ class _State:
         self._totals = np.array([problem.source.num_edges, np.count_nonzero(ranked_degree)], dtype=np.int64)
         self._unplaced = ranked_degree
         self._home, self._weight = home, weight
+        self._has_core = False
         self._bits = np.zeros((num_nodes, (num_parts + 63) // 64), dtype=np.uint64)
         self._num_copies = np.zeros(num_nodes, dtype=np.int16)
         self._load = np.zeros(num_parts, dtype=np.int64)
         self._copies = np.zeros(num_parts, dtype=np.int64)
 
+    def place_core(self, rows: npt.NDArray[Any]) -> EdgePartArray:
+        """Fill the first parts, one after the other, with the edges of a bucket; return int16 (len(rows),)."""
+        part = np.empty(len(rows), dtype=np.int16)
+        place_in_turn(
+            np.ascontiguousarray(rows["owner"]),
+            np.ascontiguousarray(rows["other"]),
+            self._cap,
+            self._unplaced,
+            self._bits,
+            self._num_copies,
+            self._load,
+            self._copies,
+            part,
+        )
+        self._has_core = True
+        return part
+
+    def _set_core_aside(self) -> None:
+        """From now on balance what comes after the core, by the room that it left in each part."""
+        left = np.maximum(self._capacities * self._totals[0] - self._load, 0.0)
+        self._cap = np.where(left > 0, self._cap - self._load, 0)
+        self._totals[0] -= self._load.sum()
+        self._capacities = np.maximum(left / left.sum(), np.finfo(np.float64).tiny)
+        self._load[:], self._copies[:] = 0, 0
+        self._has_core = False
+
     def place(self, rows: npt.NDArray[Any]) -> EdgePartArray:
         """Place the edges of one bucket, sorted by owner; return int16 (len(rows),)."""
+        if self._has_core:
+            self._set_core_aside()
         part = np.empty(len(rows), dtype=np.int16)
         place_owners(
             np.ascontiguousarray(rows["owner"]),

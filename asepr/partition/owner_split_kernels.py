@@ -66,6 +66,21 @@ def place_owners(owner, other, home, weight, capacities, cap, totals, unplaced, 
 
 
 @kernel
+def place_in_turn(owner, other, cap, unplaced, bits, num_copies, load, copies, part):
+    """Place a bucket's edges into the first part until it is full, then into the next; as `place_owners`."""
+    p = 0
+    for i in range(owner.shape[0]):
+        while load[p] >= cap[p]:
+            p += 1
+        unplaced[owner[i]] -= 1
+        unplaced[other[i]] -= 1
+        part[i] = p
+        load[p] += 1
+        enter(bits, owner[i], p, num_copies, copies)
+        enter(bits, other[i], p, num_copies, copies)
+
+
+@kernel
 def set_prices(load, copies, capacities, totals, edge_price, copy_price):
     """Price one more edge and one more copy in each part by its load relative to its share so far."""
     all_edges = 0.0

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from asepr.contracts import EdgePartArray, IdArray, PartitionProblem
-from asepr.partition.owner_split import iterate_owned, rank_nodes
+from asepr.partition.owner_split import OwnedEdges, rank_nodes
 from asepr.partition.replica_removal_kernels import (
     Bounds,
     CopyCounts,
@@ -81,7 +81,8 @@ def _gather_groups(
     part = np.empty(num_edges, dtype=np.int16)
     start = np.zeros(len(order) + 1, dtype=np.int64)
     filled = 0
-    for rows in iterate_owned(problem, order, ranked_degree):
+    owned = OwnedEdges(problem, order, ranked_degree)
+    for rows in owned:
         span = slice(filled, filled + len(rows))
         eids[span], other[span], part[span] = rows["eid"], rows["other"], edge_part[rows["eid"]]
         if len(rows):
@@ -89,6 +90,7 @@ def _gather_groups(
             sizes = np.bincount(rows["owner"] - first)
             start[first + 1 : first + 1 + len(sizes)] = sizes
         filled += len(rows)
+    owned.close()
     return Groups(start=np.cumsum(start), other=other, part=part), eids
 
 

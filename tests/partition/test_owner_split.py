@@ -163,3 +163,35 @@ def test_fewer_copies_than_hashing_and_even_copies(scratch: ScratchDir, rng: np.
 def test_a_hub_that_owns_nothing(scratch: ScratchDir):
     found = run(NAMED_GRAPHS["star"], 4, scratch)
     assert np.bincount(found, minlength=4).tolist() == [2, 2, 2, 2]
+
+
+def dense_core(num_core: int, num_leaves: int) -> Graph:
+    """Return a clique, and leaves that hang on two random nodes of it each."""
+    rng = np.random.default_rng(5)
+    src, dst = np.triu_indices(num_core, 1)
+    leaves = np.repeat(np.arange(num_core, num_core + num_leaves), 2)
+    ends = rng.integers(0, num_core, len(leaves))
+    names = rng.permutation(num_core + num_leaves)
+    return Graph(
+        num_nodes=num_core + num_leaves,
+        src=names[np.concatenate([src, leaves])],
+        dst=names[np.concatenate([dst, ends])],
+    )
+
+
+def test_a_dense_core_fills_parts_of_its_own(scratch: ScratchDir, monkeypatch: pytest.MonkeyPatch):
+    graph = dense_core(60, 8000)
+    found = run(graph, 20, scratch)
+    degree = np.bincount(np.concatenate([graph.src, graph.dst]), minlength=graph.num_nodes)
+    order = np.lexsort((np.arange(len(degree)), -degree))
+    rank = np.argsort(order)
+    owner, other = np.maximum(rank[graph.src], rank[graph.dst]), np.minimum(rank[graph.src], rank[graph.dst])
+    first = np.lexsort((other, owner))
+    cap = int(1.05 * graph.num_edges / 20)
+    assert (found[first[:cap]] == 0).all(), "part 0 holds the edges among the first ranks"
+    assert np.bincount(found, minlength=20).max() <= cap
+    by_part = np.sum(copies_by_part(graph, found, 20), axis=0)
+    assert by_part[0] <= 60
+    assert by_part.max() <= 1.1 * by_part.mean()
+    monkeypatch.setattr("asepr.partition.owner_split.BUCKET_DEGREE", 50)
+    assert np.array_equal(run(graph, 20, scratch), found)

@@ -75,6 +75,7 @@ def problem(
     train: np.ndarray | None = None,
     seed: int = 0,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    replica_imbalance: float = 0.10,
 ) -> PartitionProblem:
     source = graph.source(chunk_edges)
     shares = np.array(capacities or [1.0] * num_parts)
@@ -90,6 +91,7 @@ def problem(
         attribute_cluster=attribute_cluster,
         train=train,
         memory_bytes=memory_bytes,
+        replica_imbalance=replica_imbalance,
     )
 
 

@@ -8,6 +8,7 @@ from asepr.contracts import EdgePartArray, PartitionProblem
 from asepr.partition.attribute_prior import attribute_prior
 from asepr.partition.copies import mark_copies
 from asepr.partition.copies_kernels import count_copies_by_part
+from asepr.partition.expansion import expand_parts
 from asepr.partition.owner_split import Prior, split_owners
 from asepr.partition.plan import Form, choose_form
 from asepr.partition.replica_removal import remove_replicas
@@ -26,9 +27,9 @@ def place_edges(problem: PartitionProblem) -> EdgePartArray:
 
     In the streaming form that is all. In the in-memory form, where streamed clusters show that the
     graph has communities or geometry, two more candidates are made from a partition of the nodes: the
-    owner split with that as its prior, and a vertex cover of the edges between its parts. Each is
-    refined by `remove_replicas`, and the one with the fewest copies within the bound on replica
-    balance is kept.
+    owner split with that as its prior, and a vertex cover of the edges between its parts. Where copies
+    need no balance, parts grown by expansion are one more. Each is refined by `remove_replicas`, and the
+    one with the fewest copies within the bound on replica balance is kept.
 
     Parameters
     ----------
@@ -52,6 +53,8 @@ def place_edges(problem: PartitionProblem) -> EdgePartArray:
 
 
 def _candidates(problem: PartitionProblem) -> Iterator[EdgePartArray]:
+    if np.isinf(problem.replica_imbalance):
+        yield expand_parts(problem)
     yield split_owners(problem, attribute_prior(problem))
     if streamed_home(problem).lift < MIN_STREAMED_LIFT:
         return

@@ -173,15 +173,20 @@ def export_command(
 
 @app.command("train")
 def train_command(
+    context: typer.Context,
     path: DatasetPath,
+    config: Annotated[
+        Path | None, typer.Option(help="YAML file of options, named as here; those given here go before.")
+    ] = None,
+    mode: Annotated[str, typer.Option(help="exact: full-graph steps, halos exchanged; local: mini-batches.")] = "exact",
     model: Annotated[str, typer.Option(help="sage, sage-sum, gcn or gin.")] = "sage",
-    epochs: Annotated[int, typer.Option(help="Full-graph steps.")] = 30,
+    epochs: Annotated[int, typer.Option(help="Full-graph steps, or passes over the training rows of a part.")] = 30,
     layers: Annotated[int, typer.Option(help="Number of convolutions.")] = 2,
     hidden: Annotated[int, typer.Option(help="Width of the hidden layers.")] = 128,
     lr: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 0.01,
     weight_decay: Annotated[float, typer.Option(help="Weight decay of Adam.")] = 5e-4,
     dropout: Annotated[float, typer.Option(help="Chance that a hidden entry is zeroed.")] = 0.5,
-    seed: Annotated[int, typer.Option(help="Of the first weights and of dropout.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the first weights, of dropout and of sampling.")] = 0,
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
     eval_every: Annotated[int, typer.Option(help="Epochs between evaluations.")] = 1,
     checkpoint: Annotated[str, typer.Option(help="Folder for checkpoints; empty: none.")] = "",
@@ -189,37 +194,43 @@ def train_command(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
     metrics: Annotated[str, typer.Option(help="File to append each epoch's metrics to, as JSON lines.")] = "",
     timeout_s: Annotated[float, typer.Option(help="How long a process waits for another, in seconds.")] = 300.0,
+    batch: Annotated[int, typer.Option(help="local: training rows of a step.")] = 512,
+    fanout: Annotated[int, typer.Option(help="local: most neighbours sampled of a row in a layer; 0: all.")] = 10,
+    sync_every: Annotated[int, typer.Option(help="local: steps between rounds that make models one.")] = 16,
+    schedule: Annotated[str, typer.Option(help="local: learning rate constant, cosine or linear.")] = "constant",
+    replica_weight: Annotated[
+        str, typer.Option(help="local: what a copy of a training node counts: degree, master or uniform.")
+    ] = "degree",
+    correction_steps: Annotated[int, typer.Option(help="local: exact steps after each round.")] = 0,
+    average: Annotated[str, typer.Option(help="local: weighted, uniform, normalised or elastic.")] = "weighted",
+    bits: Annotated[int, typer.Option(help="local: bits of a weight sent, 32 or 16.")] = 32,
+    moments: Annotated[str, typer.Option(help="local: Adam's moments persist, reset or average.")] = "persist",
+    distill: Annotated[float, typer.Option(help="local: factor of distillation on answers.")] = 0.0,
+    distill_layers: Annotated[float, typer.Option(help="local: factor of distillation on hidden layers.")] = 0.0,
+    contrast: Annotated[float, typer.Option(help="local: factor of contrast with the model before.")] = 0.0,
+    contrast_batch: Annotated[float, typer.Option(help="local: factor of contrast within a batch.")] = 0.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Train on all shards of a dataset, one process a shard, with the exact exchange of halo rows."""
+    """Train on all shards of a dataset, one process a shard: exactly, or on local mini-batches."""
+    given = dict(context.params)
     with _errors_to_exit_codes():
         try:
             from asepr.trainer_plugin.launch import launch
-            from asepr.trainer_plugin.train import TrainConfig
+            from asepr.trainer_plugin.options import DEFAULTS, make_config, read_options
         except ImportError as error:
             raise AseprError(f"train: torch must be importable, got: {error}; pip install 'asepr[train]'") from error
 
-        values = launch(
-            path,
-            TrainConfig(
-                model=model,
-                epochs=epochs,
-                layers=layers,
-                hidden=hidden,
-                lr=lr,
-                weight_decay=weight_decay,
-                dropout=dropout,
-                seed=seed,
-                dtype=dtype,
-                eval_every=eval_every,
-                checkpoint=checkpoint,
-                checkpoint_every=checkpoint_every,
-                resume=resume,
-                metrics=metrics,
-                timeout_s=timeout_s,
-            ),
-        )
+        options = {name: value for name, value in given.items() if name in DEFAULTS}
+        if config is not None:
+            here = {name for name in options if _is_given(context, name)}
+            options |= {name: value for name, value in read_options(config).items() if name not in here}
+        values = launch(path, make_config(options))
         _print_json(values) if as_json else _print_training(path, values)
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 @contextlib.contextmanager

@@ -12,17 +12,19 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from asepr import errors
 from asepr.errors import AseprError, TrainingError
 from asepr.formats.manifest import read_manifest
+from asepr.trainer_plugin.local_train import LocalConfig, train_local_shard
 from asepr.trainer_plugin.train import MetricsFile, TrainConfig, train_shard
 
 
-def launch(path: Path | str, config: TrainConfig) -> dict[str, Any]:
+def launch(path: Path | str, config: TrainConfig | LocalConfig) -> dict[str, Any]:
     """Train every shard of a dataset on this machine.
 
     Parameters
     ----------
     path : path
         The dataset folder.
-    config : TrainConfig
+    config : TrainConfig or LocalConfig
+        With the exact exchange, or on local mini-batches.
 
     Returns
     -------
@@ -56,9 +58,12 @@ def launch(path: Path | str, config: TrainConfig) -> dict[str, Any]:
     return summary | {"num_parts": num_parts}
 
 
-def _work(path: str, config: TrainConfig, show: bool) -> dict[str, Any]:
+def _work(path: str, config: TrainConfig | LocalConfig, show: bool) -> dict[str, Any]:
     """Run one process. An error ends it, and the launcher then ends the others."""
-    return train_shard(path, config, MetricsFile(config.metrics, _show if show else _keep_quiet))
+    report = _show if show else _keep_quiet
+    if isinstance(config, LocalConfig):
+        return train_local_shard(path, config, MetricsFile(config.train.metrics, report))
+    return train_shard(path, config, MetricsFile(config.metrics, report))
 
 
 def _show(metrics: dict[str, Any]) -> None:

@@ -1,0 +1,266 @@
+"""Training on local mini-batches: some steps on what a shard holds, then one model of all ranks'."""
+
+import dataclasses
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F  # noqa: N812  # the name the field uses
+from torch import nn
+
+from asepr.contracts import NO_LABEL, SPLIT_CODES, FloatArray, IdArray
+from asepr.errors import TrainingError
+from asepr.trainer_plugin.reconcile import Reconciler
+from asepr.trainer_plugin.reconcile_average import AverageConfig, gather_numbers
+from asepr.trainer_plugin.reconcile_losses import ContrastConfig, DistillConfig, Outputs
+from asepr.trainer_plugin.replica_weights import REPLICA_WEIGHTS, ReplicaWeights, weigh_replicas
+from asepr.trainer_plugin.sampling import Batch, NeighbourSampler, StoredBlock
+from asepr.trainer_plugin.shard_graph import ShardGraph, open_shard
+from asepr.trainer_plugin.train import Report, TrainConfig, Trainer, _device, _join, _own_part, _Place
+
+SCHEDULES = ("constant", "cosine", "linear")
+STORED_FOR = {"sage": "mean", "sage-sum": "sum", "gin": "sum", "gcn": "gcn"}
+"""The aggregate that takes the place of each model's first layer of neighbours."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LocalConfig:
+    """What to train on local mini-batches, and how ranks come together.
+
+    Attributes
+    ----------
+    train : TrainConfig
+        The model and the optimiser; its epochs are passes over a rank's own training rows.
+    batch : int
+        Training rows of a step; ranks with fewer rows take smaller batches, so that all take as many steps.
+    fanout : int
+        Most in-neighbours sampled of a row in each layer; 0: all.
+    sync_every : int
+        Steps between rounds, in which the ranks' models become one; they also do where one is evaluated.
+    schedule : "constant", "cosine" or "linear"
+        How the learning rate falls, from step to step, to zero after the last epoch.
+    replica_weight : "degree", "master" or "uniform"
+        What a copy of a training node counts: its share of the in-edges; all at the owner; alike in all copies.
+    use_aggregates : bool
+        Take stored aggregates for the first layer where the shard has the right ones.
+    correction_steps : int
+        Exact full-graph steps after each round, the same on all ranks.
+    average, distill, contrast : AverageConfig, DistillConfig or None, ContrastConfig or None
+    """
+
+    train: TrainConfig = field(default_factory=TrainConfig)
+    batch: int = 512
+    fanout: int = 10
+    sync_every: int = 16
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
+    replica_weight: ReplicaWeights = "degree"
+    use_aggregates: bool = True
+    correction_steps: int = 0
+    average: AverageConfig = field(default_factory=AverageConfig)
+    distill: DistillConfig | None = None
+    contrast: ContrastConfig | None = None
+
+    def __post_init__(self) -> None:
+        """Check every range.
+
+        Raises
+        ------
+        TrainingError
+            A value is out of its range.
+        """
+        for name, least in (("batch", 1), ("fanout", 0), ("sync_every", 1), ("correction_steps", 0)):
+            if getattr(self, name) < least:
+                raise TrainingError(f"{name} must be at least {least}, got {getattr(self, name)}; mend the option")
+        for name, known in (("schedule", SCHEDULES), ("replica_weight", REPLICA_WEIGHTS)):
+            if getattr(self, name) not in known:
+                raise TrainingError(
+                    f"{name} must be one of {', '.join(known)}, got '{getattr(self, name)}'; choose one of these"
+                )
+
+
+class LocalTrainer(Trainer):
+    """Trains one shard on its own mini-batches, and reconciles its model with the others'.
+
+    An epoch is a pass over the training rows here; the ranks agree once on how many steps it has.
+    Evaluation is exact, on the whole graph, as that of `Trainer`.
+
+    Parameters
+    ----------
+    shard : ShardGraph
+        With features, labels and a split. With more than one part the default process group is up.
+    config : LocalConfig
+    device : torch.device, optional
+
+    Raises
+    ------
+    TrainingError
+        As `Trainer`.
+    """
+
+    def __init__(self, shard: ShardGraph, config: LocalConfig, device: torch.device | None = None) -> None:
+        self.local = config
+        super().__init__(shard, config.train, device)
+        stored = _stored_aggregates(shard, config)
+        self._stored = None if stored is None else stored.to(device, self._features.dtype)
+        hops = config.train.layers - (stored is not None)
+        self._sampler = NeighbourSampler(
+            shard,
+            [config.fanout] * hops,
+            None if stored is None else shard.manifest.aggregate,
+            seed=(config.train.seed, shard.rank),
+            dtype=self._features.dtype,
+            device=device,
+        )
+        assert shard.label is not None
+        self._label_of = torch.from_numpy(shard.label).to(device)
+        weight = weigh_replicas(shard, config.replica_weight, self._sampler.local_in_degree, self.graph.exchange)
+        self._rows = _training_rows(shard, weight)
+        self._weight_of = torch.from_numpy(weight).to(device, self._features.dtype)
+        self._num_steps = self._agree_on_steps()
+        self._server = torch.optim.Adam(self.model.parameters(), lr=config.train.lr)
+        self.reconciler = Reconciler(
+            self.model,
+            self.optimizer,
+            sync_every=config.sync_every,
+            average=config.average,
+            weight=float(weight[self._rows].sum()),
+            distill=config.distill,
+            contrast=config.contrast,
+            correct=self._correct if config.correction_steps else None,
+        )
+
+    def run(self, report: Report) -> dict[str, Any]:
+        """Train to the last epoch, as `Trainer.run`; all ranks end with the same weights."""
+        with self.reconciler:
+            return super().run(report)
+
+    def _step(self, epoch: int) -> float:
+        """Take the steps of an epoch; return the mean loss of all ranks' steps."""
+        torch.manual_seed((self.config.seed * 1_000_003 + self.shard.rank) * 1_000_003 + epoch)
+        sent_before = self.reconciler.bytes_sent
+        totals = torch.zeros(2, dtype=torch.float64)
+        for number, rows in enumerate(self._batches(epoch)):
+            self._set_rate((epoch + number / self._num_steps) / self.config.epochs)
+            totals += self._step_on(rows)
+        if self._comes_together(epoch):
+            self.reconciler.finish()
+        self.graph.exchange.bytes_sent += self.reconciler.bytes_sent - sent_before
+        self._sum_over_ranks(totals)
+        return float(totals[0] / totals[1].clamp(min=1e-12))
+
+    def _step_on(self, rows: IdArray) -> torch.Tensor:
+        """Take one step; return float64 (2,): weighted loss, and sum of weights."""
+        self.model.train()
+        batch = self._sampler.sample(rows)
+        index = torch.from_numpy(rows)
+        weight = self._weight_of[index]
+        self.optimizer.zero_grad()
+        own = self._outputs(self.model, batch)
+        loss = (F.cross_entropy(own.logits, self._label_of[index], reduction="none") * weight).sum()
+        total = loss / weight.sum() + self.reconciler.penalty(own, lambda model: self._outputs(model, batch))
+        total.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        return torch.stack([loss.detach(), weight.sum()]).double().cpu()
+
+    def _outputs(self, model: nn.Module, batch: Batch) -> Outputs:
+        """Run the layers of a model on a batch."""
+        h = self._features[batch.rows]
+        hidden = []
+        for number, block in enumerate(batch.blocks):
+            if number:
+                h = torch.relu(h)
+                hidden.append(h)
+                h = F.dropout(h, self.config.dropout, model.training)
+            local = h
+            if isinstance(block, StoredBlock):
+                assert self._stored is not None
+                local = block.rows_for(self._stored[batch.rows])
+            h = model.layers[number](block, h[: block.num_inner], local)  # type: ignore[index,operator]
+        return Outputs(logits=h, hidden=hidden)
+
+    def _batches(self, epoch: int) -> Iterator[IdArray]:
+        """Yield the training rows in a new order, in batches of nearly the same size; none is empty."""
+        rng = np.random.default_rng((self.config.seed, self.shard.rank, epoch))
+        num_batches = min(self._num_steps, len(self._rows))
+        if num_batches:
+            yield from np.array_split(rng.permutation(self._rows), num_batches)
+
+    def _agree_on_steps(self) -> int:
+        """Return how many batches the rank with the most training rows has."""
+        mine = -(-len(self._rows) // self.local.batch)
+        return max(1, int(gather_numbers([mine]).max()))
+
+    def _set_rate(self, progress: float) -> None:
+        factor = {
+            "constant": 1.0,
+            "linear": 1 - progress,
+            "cosine": (1 + math.cos(math.pi * progress)) / 2,
+        }[self.local.schedule]
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.lr * factor
+
+    def _comes_together(self, epoch: int) -> bool:
+        """Return whether the epoch is looked at or kept, so that all ranks must have one model at its end."""
+        config = self.config
+        every = [config.eval_every, *([config.checkpoint_every] if config.checkpoint else [])]
+        return epoch + 1 == config.epochs or any((epoch + 1) % number == 0 for number in every)
+
+    def _correct(self) -> None:
+        """Take exact steps on the whole graph; gradients are summed, so all ranks take the same."""
+        nodes = self._nodes["train"]
+        for _ in range(self.local.correction_steps):
+            self._server.zero_grad()
+            logits = self.model(self.graph, self._features, self.reconciler.round)
+            loss = F.cross_entropy(logits[nodes], self._label[nodes], reduction="sum") / max(self._totals[0], 1)
+            loss.backward()  # type: ignore[no-untyped-call]
+            self._sum_gradients(loss.detach())
+            self._server.step()
+
+    def _agreed(self) -> dict[str, Any]:
+        own = {name: value for name, value in dataclasses.asdict(self.local).items() if name != "train"}
+        return super()._agreed() | own
+
+
+def train_local_shard(path: Path | str, config: LocalConfig, report: Report) -> dict[str, Any]:
+    """Train this process' shard on local mini-batches; see `asepr.trainer_plugin.train.train_shard`.
+
+    Raises
+    ------
+    AseprError
+        A shard, an option or a peer is at fault.
+    """
+    place = _Place.from_environment()
+    shard = open_shard(path, _own_part(Path(path), place))
+    device = _device(place.local_rank)
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // place.local_world_size))
+    if place.world_size > 1:
+        _join(shard, device, config.train)
+    try:
+        return LocalTrainer(shard, config, device).run(report)
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _stored_aggregates(shard: ShardGraph, config: LocalConfig) -> torch.Tensor | None:
+    """Return the stored rows that take the place of the model's first layer of neighbours, where they are there."""
+    stored = shard.aggregates
+    if stored is None or not config.use_aggregates or shard.manifest.aggregate != STORED_FOR.get(config.train.model):
+        return None
+    return torch.from_numpy(stored)
+
+
+def _training_rows(shard: ShardGraph, weight: FloatArray) -> IdArray:
+    """Return the local rows, copies included, that have a label, are trained on, and count."""
+    assert shard.label is not None
+    assert shard.split is not None
+    rows: IdArray = np.flatnonzero(
+        (shard.split == SPLIT_CODES["train"]) & (shard.label != NO_LABEL) & (weight > 0)
+    ).astype(np.int64)
+    return rows

@@ -46,6 +46,9 @@ def partition_command(
     replica_imbalance: Annotated[
         float, typer.Option(help="How far a part of a vertex-cut should exceed its share of copies (asepr).")
     ] = 0.10,
+    attr_weight: Annotated[
+        float | None, typer.Option(help="Worth of keeping to attribute clusters, in copies (asepr); 0: none.")
+    ] = None,
     memory: Annotated[str, typer.Option(help="Most memory beside interpreter and libraries, as 500MB or 2GB.")] = "4GB",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the run would hold, and stop.")] = False,
     seed: Annotated[int, typer.Option(help="Same input, options and seed: the same bytes.")] = 0,
@@ -83,6 +86,7 @@ def partition_command(
             imbalance=imbalance,
             replica_imbalance=replica_imbalance,
             memory_bytes=_size(memory),
+            attr_weight=attr_weight,
             seed=seed,
             capacities=_numbers(capacities),
             num_nodes=num_nodes,

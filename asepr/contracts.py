@@ -200,6 +200,8 @@ class PartitionProblem:
         Most bytes to hold beside interpreter and libraries.
     attribute_cluster : int32 (N,), or None where nodes have no attributes
         Cluster of each node by its attributes alone.
+    attr_weight : float or None
+        What it is worth, in copies, to keep to attribute clusters; None: by the measured lift.
     train : bool (N,), or None where nodes have no split
         Training nodes, to be spread evenly.
     """
@@ -215,6 +217,7 @@ class PartitionProblem:
     replica_imbalance: float = 0.10
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     attribute_cluster: PartArray | None = None
+    attr_weight: float | None = None
     train: npt.NDArray[np.bool_] | None = None
 
     def caps(self, total: int) -> IdArray:

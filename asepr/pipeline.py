@@ -76,6 +76,8 @@ class PipelineConfig:
         How far above its share of all copies a part of a vertex-cut by `asepr` should be.
     memory_bytes : int
         Most bytes to hold beside interpreter and libraries; decides the form of the method.
+    attr_weight : float or None, at least 0
+        What it is worth, in copies, to keep to attribute clusters; 0: leave them out, None: by the lift.
     seed : int, at least 0
     capacities : tuple of float
         Relative sizes of the parts; empty: all equal.
@@ -96,6 +98,7 @@ class PipelineConfig:
     imbalance: float = 0.05
     replica_imbalance: float = 0.10
     memory_bytes: int = DEFAULT_MEMORY_BYTES
+    attr_weight: float | None = None
     seed: int = 0
     capacities: tuple[float, ...] = ()
     num_nodes: int | None = None
@@ -122,6 +125,8 @@ class PipelineConfig:
             raise ConfigError(f"imbalance must be in [0, 100), got {self.imbalance}; 0.05 allows 5 % above the share")
         if not self.replica_imbalance >= 0:
             raise ConfigError(f"replica_imbalance must be at least 0, got {self.replica_imbalance}; 0.1 is usual")
+        if self.attr_weight is not None and not 0 <= self.attr_weight < math.inf:
+            raise ConfigError(f"attr_weight must be at least 0 and finite, got {self.attr_weight}; 0.25 is strong")
         if self.memory_bytes < 1:
             raise ConfigError(f"memory_bytes must be positive, got {self.memory_bytes}; give a size such as 4GB")
         if not 0 <= self.seed < 2**31:
@@ -478,6 +483,7 @@ def _assign(config: PipelineConfig, graph: _Graph, scratch: ScratchDir, clock: _
         seed=config.seed,
         scratch=scratch,
         attribute_cluster=cluster,
+        attr_weight=config.attr_weight,
         train=None if split is None else split == SPLIT_CODES["train"],
     )
     return get_method(config.method).assign(problem)
@@ -527,6 +533,7 @@ def _manifest(config: PipelineConfig, graph: _Graph, entries: Sequence[PartEntry
             # JSON has no infinity; null says that copies were not balanced.
             "replica_imbalance": config.replica_imbalance if math.isfinite(config.replica_imbalance) else None,
             "memory_bytes": config.memory_bytes,
+            "attr_weight": config.attr_weight,
             "seed": config.seed,
             "capacities": list(config.capacities),
             "reduce_features": config.reduce_features,

@@ -76,6 +76,7 @@ def problem(
     seed: int = 0,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
     replica_imbalance: float = 0.10,
+    attr_weight: float | None = None,
 ) -> PartitionProblem:
     source = graph.source(chunk_edges)
     shares = np.array(capacities or [1.0] * num_parts)
@@ -92,6 +93,7 @@ def problem(
         train=train,
         memory_bytes=memory_bytes,
         replica_imbalance=replica_imbalance,
+        attr_weight=attr_weight,
     )
 
 

@@ -154,6 +154,12 @@ def test_attributes_never_break_the_cap_and_labels_gather(tmp_path: Path):
     assert told.quality.replication_factor <= 1.01 * untold.quality.replication_factor
 
 
+@pytest.mark.parametrize("weight", [-0.1, float("nan"), float("inf")])
+def test_a_weight_of_attributes_that_is_none_is_refused(weight: float):
+    with pytest.raises(ConfigError, match=r"attr_weight must be at least 0 and finite, got .*; 0.25 is strong"):
+        PipelineConfig(num_parts=2, attr_weight=weight)
+
+
 def test_json_object_has_the_documented_keys(files: dict[str, Path], tmp_path: Path):
     values = partition(files, tmp_path / "out", num_parts=2).to_dict()
     assert {"num_nodes", "num_edges", "num_parts", "method", "layout", "replication_factor"} <= set(values)

@@ -21,15 +21,21 @@ MIN_STREAMED_LIFT = 0.1
 MIN_HOME_LIFT = 0.15
 HOME_WEIGHT = 0.5
 
+MAX_ATTRIBUTE_COST = 1.01
+"""How many times the copies of the best vertex-cut without attributes one that follows them may need."""
+
 
 def place_edges(problem: PartitionProblem) -> EdgePartArray:
     """Place every edge by the owner split, and refine in memory where the budget allows.
 
-    In the streaming form that is all. In the in-memory form, where streamed clusters show that the
-    graph has communities or geometry, two more candidates are made from a partition of the nodes: the
-    owner split with that as its prior, and a vertex cover of the edges between its parts. Where copies
-    need no balance, parts grown by expansion are one more. Each is refined by `remove_replicas`, and the
-    one with the fewest copies within the bound on replica balance is kept.
+    In the in-memory form, where streamed clusters show that the graph has communities or geometry, two
+    more candidates are made from a partition of the nodes: the owner split with that as its prior, and a
+    vertex cover of the edges between its parts. Where copies need no balance, parts grown by expansion are
+    one more. Each is refined by `remove_replicas`, and the one with the fewest copies within the bound on
+    replica balance is kept.
+
+    Where node attributes tell of edges, a candidate that follows them is kept if it needs at most
+    `MAX_ATTRIBUTE_COST` times the copies of the best that does not; always if `problem.attr_weight` asks for it.
 
     Parameters
     ----------
@@ -39,24 +45,33 @@ def place_edges(problem: PartitionProblem) -> EdgePartArray:
     -------
     int16 (E,), in [0, K); `problem.caps(E)` holds
     """
-    if choose_form(problem) is Form.STREAMING or problem.num_parts == 1:
-        return split_owners(problem, attribute_prior(problem))
+    form = Form.STREAMING if problem.num_parts == 1 else choose_form(problem)
+    prior = attribute_prior(problem)
+    told = None if prior is None else _finish(problem, split_owners(problem, prior), form)
+    if told is not None and problem.attr_weight is not None:
+        return told
+    if told is None and form is Form.STREAMING:
+        return split_owners(problem)
     best = None
     best_score = np.inf
-    for candidate in _candidates(problem):
-        refined = remove_replicas(problem, candidate, 1 + problem.replica_imbalance)
-        score = _score(problem, refined)
+    for candidate in _candidates(problem, form):
+        finished = _finish(problem, candidate, form)
+        score = _score(problem, finished)
         if score < best_score:
-            best, best_score = refined, score
+            best, best_score = finished, score
     assert best is not None
-    return best
+    return told if told is not None and _score(problem, told) <= MAX_ATTRIBUTE_COST * best_score else best
 
 
-def _candidates(problem: PartitionProblem) -> Iterator[EdgePartArray]:
-    if np.isinf(problem.replica_imbalance):
+def _finish(problem: PartitionProblem, edge_part: EdgePartArray, form: Form) -> EdgePartArray:
+    return edge_part if form is Form.STREAMING else remove_replicas(problem, edge_part, 1 + problem.replica_imbalance)
+
+
+def _candidates(problem: PartitionProblem, form: Form) -> Iterator[EdgePartArray]:
+    if form is Form.IN_MEMORY and np.isinf(problem.replica_imbalance):
         yield expand_parts(problem)
-    yield split_owners(problem, attribute_prior(problem))
-    if streamed_home(problem).lift < MIN_STREAMED_LIFT:
+    yield split_owners(problem)
+    if form is Form.STREAMING or streamed_home(problem).lift < MIN_STREAMED_LIFT:
         return
     structure = structural_home(problem)
     if structure.lift >= MIN_HOME_LIFT:

@@ -17,16 +17,18 @@ def attribute_prior(problem: PartitionProblem) -> Prior | None:
 
     Returns
     -------
-    Prior, or None where nodes have no attributes or edges do not follow them
+    Prior, or None where nodes have no attributes, edges do not follow them, or the weight asked for is 0
 
     Notes
     -----
-    The weight is `min(MAX_WEIGHT, WEIGHT_PER_LIFT * lift)`, with lift as in `agreement_lift`; one pass
-    over the edges.
+    The weight is `problem.attr_weight`, or else `min(MAX_WEIGHT, WEIGHT_PER_LIFT * lift)`, with lift as in
+    `agreement_lift`: one pass over the edges.
     """
-    if problem.attribute_cluster is None or problem.num_parts == 1:
+    if problem.attribute_cluster is None or problem.num_parts == 1 or problem.attr_weight == 0:
         return None
     home = pack_clusters(problem.attribute_cluster, problem)
+    if problem.attr_weight is not None:
+        return Prior(home=home, weight=problem.attr_weight)
     lift = agreement_lift(problem.source, home, problem.num_parts)
     if lift < MIN_LIFT:
         return None

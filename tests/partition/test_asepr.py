@@ -48,6 +48,24 @@ def test_memory_buys_fewer_copies_within_both_bounds(graph: Graph, num_parts: in
     assert copies.max() <= 1.1 * copies.mean() + 1
 
 
+@pytest.mark.parametrize("form", Form)
+def test_attributes_cost_at_most_one_copy_in_a_hundred_unless_asked_for(scratch: ScratchDir, form: Form):
+    graph = random_graph(3000, 30000)
+    degree = np.bincount(np.concatenate([graph.src, graph.dst]), minlength=graph.num_nodes)
+    # Edges join hubs, so clusters by degree agree with edges, and keeping to them costs copies.
+    cluster = (np.argsort(np.argsort(-degree)) * 8 // len(degree)).astype(np.int32)
+    plain = problem(graph, 8, "vertex-cut", scratch)
+    budget = lean(plain) if form is Form.STREAMING else plain.memory_bytes
+    plain = problem(graph, 8, "vertex-cut", scratch, memory_bytes=budget)
+    told = problem(graph, 8, "vertex-cut", scratch, memory_bytes=budget, attribute_cluster=cluster)
+    forced = problem(graph, 8, "vertex-cut", scratch, memory_bytes=budget, attribute_cluster=cluster, attr_weight=5.0)
+    without = problem(graph, 8, "vertex-cut", scratch, memory_bytes=budget, attribute_cluster=cluster, attr_weight=0.0)
+    least = replication(graph, np.array(place_edges(plain)))
+    assert replication(graph, np.array(place_edges(told))) <= 1.01 * least
+    assert replication(graph, np.array(place_edges(forced))) > least
+    assert np.array_equal(place_edges(without), place_edges(plain))
+
+
 def test_geometry_is_found(scratch: ScratchDir):
     lattice = grid(60)
     part = np.array(place_edges(problem(lattice, 4, "vertex-cut", scratch)))

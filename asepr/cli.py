@@ -120,12 +120,21 @@ def partition_command(
 
 
 @app.command("inspect")
-def inspect_command(path: DatasetPath, as_json: JsonFlag = False) -> None:
+def inspect_command(
+    path: DatasetPath,
+    html: Annotated[Path | None, typer.Option(help="Write a report with charts there, one file.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
     """Show how good a partition is: replication, cut, balances, halos, and who sends how much to whom."""
     with _errors_to_exit_codes():
+        from asepr.formats.manifest import read_manifest
+        from asepr.formats.report import read_run_report, write_html
         from asepr.pipeline import inspect
 
-        values = inspect(path).to_dict()
+        quality, run = inspect(path).to_dict(), read_run_report(path)
+        if html is not None:
+            write_html(html, path.resolve().name, read_manifest(path), quality, run)
+        values = quality | {"run": None if run is None else run.model_dump()}
         _print_json(values) if as_json else _print_quality(path, values)
 
 
@@ -331,8 +340,7 @@ def _print_partition(values: dict[str, Any]) -> None:
         f"parts by {values['method']} ({values['layout']})\n"
         f"replication factor {values['replication_factor']:.3f}, edge cut {values['edge_cut']:.3f}, "
         f"edge balance {values['edge_balance']:.3f}, replica balance {values['replica_balance']:.3f}\n"
-        f"{values['seconds']:.1f} s, peak {values['peak_rss_bytes'] / 1e6:.0f} MB; "
-        + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in values["phase_seconds"].items())
+        f"{values['seconds']:.1f} s, peak {values['peak_rss_bytes'] / 1e6:.0f} MB; {_phases(values)}"
     )
 
 
@@ -355,6 +363,10 @@ def _print_export(path: Path, dest: Path, values: dict[str, Any]) -> None:
         )
 
 
+def _phases(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {seconds:.1f} s" for name, seconds in values["phase_seconds"].items())
+
+
 def _print_training(path: Path, values: dict[str, Any]) -> None:
     print(
         f"{path}: {values['num_parts']} processes, {values['epoch'] + 1} epochs, loss {values['loss']:.4f}\n"
@@ -375,11 +387,15 @@ def _print_quality(path: Path, values: dict[str, Any]) -> None:
         "edge_cut",
         "edge_balance",
         "replica_balance",
+        "peak_replication",
         "node_balance",
         "train_balance",
+        "label_divergence",
+        "attribute_coherence",
+        "attribute_coherence_whole",
     ):
         value = values[name]
-        summary.add_row(name.replace("_", " "), "no split" if value is None else f"{value:.4f}")
+        summary.add_row(name.replace("_", " "), "-" if value is None else f"{value:.4f}")
     console.print(summary)
     parts = Table(title="Parts (MB: of features)", title_justify="left")
     sent = [sum(row) for row in values["comm_matrix"]]
@@ -388,6 +404,7 @@ def _print_quality(path: Path, values: dict[str, Any]) -> None:
         "inner": values["inner_nodes"],
         "halo": values["halo_nodes"],
         "train": values["train_nodes"] or ["-"] * len(sent),
+        "label div.": [f"{d:.3f}" for d in values["label_divergence_by_part"] or []] or ["-"] * len(sent),
         "inner MB": [f"{b / 1e6:.1f}" for b in values["feature_bytes"]["inner"]],
         "halo MB": [f"{b / 1e6:.1f}" for b in values["feature_bytes"]["halo"]],
         "rows sent": sent,
@@ -398,6 +415,9 @@ def _print_quality(path: Path, values: dict[str, Any]) -> None:
     for rank in range(len(sent)):
         parts.add_row(str(rank), *(_cell(column[rank]) for column in columns.values()))
     console.print(parts)
+    if values["run"] is not None:
+        run = values["run"]
+        print(f"made in {run['seconds']:.1f} s, peak {run['peak_rss_bytes'] / 1e6:.0f} MB; {_phases(run)}")
 
 
 def _cell(value: Any) -> str:

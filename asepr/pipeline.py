@@ -36,6 +36,7 @@ from asepr.formats.edge_sources import CHUNK_EDGES, open_edge_source
 from asepr.formats.manifest import Manifest, PartEntry, read_manifest, write_manifest
 from asepr.formats.node_sources import NodeColumns, open_features, open_node_table
 from asepr.formats.output import check_output, output_folder
+from asepr.formats.report import RunReport, write_run_report
 from asepr.formats.shard import Shard
 from asepr.formats.shard_writer import ShardWriter
 from asepr.formats.verify import find_faults
@@ -50,6 +51,9 @@ from asepr.stream.degrees import count_degrees
 from asepr.stream.scratch import ScratchDir
 
 CLUSTERS_PER_PART = 4
+QUALITY_ON_TOP = ("peak_replication", "label_divergence", "attribute_coherence", "attribute_coherence_whole")
+"""Figures that a run states beside those of the manifest, which holds only what is the same on every machine."""
+
 QUALITY_IN_MANIFEST = (
     "replication_factor",
     "edge_cut",
@@ -207,6 +211,7 @@ class PartitionResult:
             "method": manifest.method,
             "layout": manifest.layout,
             **manifest.quality,
+            **{name: getattr(self.quality, name) for name in QUALITY_ON_TOP},
             "seconds": self.seconds,
             "phase_seconds": self.phase_seconds,
             "phase_cpu_seconds": self.phase_cpu_seconds,
@@ -269,17 +274,16 @@ def partition(
         kept = {name: value for name, value in quality.to_dict().items() if name in QUALITY_IN_MANIFEST}
         manifest = manifest.model_copy(update={"quality": kept})
         scratch.close()
+        clock.stop()
+        report = RunReport(
+            seconds=clock.total(),
+            phase_seconds=clock.seconds,
+            phase_cpu_seconds=clock.cpu_seconds,
+            peak_rss_bytes=peak_rss_bytes(),
+        )
+        write_run_report(folder, report)
         write_manifest(folder, manifest)
-    clock.stop()
-    return PartitionResult(
-        path=target,
-        manifest=manifest,
-        quality=quality,
-        seconds=clock.total(),
-        phase_seconds=clock.seconds,
-        phase_cpu_seconds=clock.cpu_seconds,
-        peak_rss_bytes=peak_rss_bytes(),
-    )
+    return PartitionResult(path=target, manifest=manifest, quality=quality, **report.model_dump())
 
 
 def plan(

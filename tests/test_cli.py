@@ -52,7 +52,11 @@ def test_partition_inspect_verify(edges: Path, tmp_path: Path):
     }
     assert expected <= set(found)
     assert found["replication_factor"] == values["replication_factor"]
-    assert "replication factor" in asepr("inspect", out).stdout
+    assert found["run"]["phase_seconds"] == values["phase_seconds"]
+    shown = asepr("inspect", out, "--html", tmp_path / "r.html").stdout
+    assert "replication factor" in shown
+    assert "made in" in shown
+    assert (tmp_path / "r.html").read_text().startswith("<!DOCTYPE html>")
     assert json.loads(asepr("verify", out, "--json").stdout) == {"ok": True, "faults": []}
     (out / "part-00001" / "send.arrow").unlink()
     broken = asepr("verify", out)

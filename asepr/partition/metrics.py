@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from asepr.contracts import SPLIT_CODES
+from asepr.contracts import NO_LABEL, SPLIT_CODES
 from asepr.formats.shard import Shard
 
 BLOCK_EDGES = 1 << 20
+BLOCK_VALUES = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +28,20 @@ class QualityReport:
         Largest over mean of: edges, local nodes (copies included), inner nodes, inner training nodes
         (None without a split).
     edges, inner_nodes, halo_nodes : list of int
+    peak_replication : float
+        `replication_factor * replica_balance`: the replication factor if every part were as full as the fullest,
+        whose machine decides how much memory is needed.
+    label_divergence : float or None
+        Mean of `label_divergence_by_part`, weighted by labelled inner nodes; None without a label.
+    label_divergence_by_part : list of float or None
+        Total variation distance, in [0, 1], between the labels of a part's inner nodes and those of the whole
+        graph: the least share of the part's labelled nodes whose labels would have to change for it to mirror the
+        whole. 0 where a part has no labelled node.
+    attribute_coherence, attribute_coherence_whole : float or None
+        How alike the features of the inner nodes of a part are: the mean over all nodes of the cosine between a
+        node's features and the mean direction (of features scaled to length 1) of the part that owns it. In
+        [0, 1]; nodes without a feature other than 0 are left out. `whole` is the same with the graph as one
+        part, which is the least that a partition can have. None without features.
     train_nodes : list of int or None
         Inner training nodes.
     feature_bytes : dict of list of int
@@ -39,8 +54,13 @@ class QualityReport:
     edge_cut: float
     edge_balance: float
     replica_balance: float
+    peak_replication: float
     node_balance: float
     train_balance: float | None
+    label_divergence: float | None
+    label_divergence_by_part: list[float] | None
+    attribute_coherence: float | None
+    attribute_coherence_whole: float | None
     edges: list[int]
     inner_nodes: list[int]
     halo_nodes: list[int]
@@ -71,13 +91,22 @@ def measure_quality(shards: Iterable[Shard]) -> QualityReport:
     halo = [count.halo for count in counts]
     train = [count.train for count in counts if count.train is not None] or None
     originals = sum(count.originals for count in counts)
+    replication = sum(count.copies for count in counts) / originals if originals else 1.0
+    replica_balance = _balance([a + b for a, b in zip(inner, halo, strict=True)])
+    divergence, divergence_by_part = _label_divergence([count.labels for count in counts])
+    coherence, coherence_whole = _attribute_coherence([count.directions for count in counts])
     return QualityReport(
-        replication_factor=sum(count.copies for count in counts) / originals if originals else 1.0,
+        replication_factor=replication,
         edge_cut=sum(count.cut_edges for count in counts) / max(sum(edges), 1),
         edge_balance=_balance(edges),
-        replica_balance=_balance([a + b for a, b in zip(inner, halo, strict=True)]),
+        replica_balance=replica_balance,
+        peak_replication=replication * replica_balance,
         node_balance=_balance(inner),
         train_balance=None if train is None else _balance(train),
+        label_divergence=divergence,
+        label_divergence_by_part=divergence_by_part,
+        attribute_coherence=coherence,
+        attribute_coherence_whole=coherence_whole,
         edges=edges,
         inner_nodes=inner,
         halo_nodes=halo,
@@ -88,6 +117,14 @@ def measure_quality(shards: Iterable[Shard]) -> QualityReport:
         },
         comm_matrix=[count.rows_sent for count in counts],
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Directions:
+    """Features of inner nodes, scaled to length 1: their sum, float64 (F,), and how many are not 0."""
+
+    total: npt.NDArray[np.float64]
+    num_nodes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,6 +140,8 @@ class _Counts:
     train: int | None
     row_bytes: int
     rows_sent: list[int]
+    labels: npt.NDArray[np.int64] | None
+    directions: _Directions | None
 
 
 def _count(shard: Shard) -> _Counts:
@@ -118,6 +157,8 @@ def _count(shard: Shard) -> _Counts:
         train=None if train is None else int(np.count_nonzero(train)),
         row_bytes=4 * shard.manifest.feature_width,
         rows_sent=np.diff(shard.plan.send_offsets).tolist(),
+        labels=_count_labels(shard),
+        directions=_sum_directions(shard),
     )
 
 
@@ -127,6 +168,54 @@ def _count_cut_edges(shard: Shard) -> int:
         block = slice(start, start + BLOCK_EDGES)
         cut += int(np.count_nonzero(shard.owner[shard.src[block]] != shard.owner[shard.dst[block]]))
     return cut
+
+
+def _count_labels(shard: Shard) -> npt.NDArray[np.int64] | None:
+    """Return int64 (num_classes,): inner nodes of each label."""
+    if shard.label is None:
+        return None
+    label = shard.label[: shard.num_inner]
+    return np.bincount(label[label != NO_LABEL], minlength=shard.manifest.num_classes)
+
+
+def _sum_directions(shard: Shard) -> _Directions | None:
+    if shard.features is None:
+        return None
+    total = np.zeros(shard.manifest.feature_width)
+    num_nodes = 0
+    block_rows = max(1, BLOCK_VALUES // max(shard.manifest.feature_width, 1))
+    for start in range(0, shard.num_inner, block_rows):
+        rows = shard.features[start : min(start + block_rows, shard.num_inner)].astype(np.float64)
+        length = np.linalg.norm(rows, axis=1)
+        has_direction = length > 0
+        total += (rows[has_direction] / length[has_direction, None]).sum(axis=0)
+        num_nodes += int(np.count_nonzero(has_direction))
+    return _Directions(total=total, num_nodes=num_nodes)
+
+
+def _label_divergence(
+    labels: Sequence[npt.NDArray[np.int64] | None],
+) -> tuple[float | None, list[float] | None]:
+    counted = [count for count in labels if count is not None]
+    total = sum(int(count.sum()) for count in counted)
+    if not total:
+        return None, None
+    whole = np.sum(counted, axis=0) / total
+    by_part = [
+        0.5 * float(np.abs(count / max(count.sum(), 1) - whole).sum()) if count.any() else 0.0 for count in counted
+    ]
+    return sum(d * int(count.sum()) for d, count in zip(by_part, counted, strict=True)) / total, by_part
+
+
+def _attribute_coherence(directions: Sequence[_Directions | None]) -> tuple[float | None, float | None]:
+    """Use that the mean cosine of unit vectors with their mean's direction is the length of that mean."""
+    found = [direction for direction in directions if direction is not None]
+    num_nodes = sum(direction.num_nodes for direction in found)
+    if not num_nodes:
+        return None, None
+    apart = sum(float(np.linalg.norm(direction.total)) for direction in found)
+    together = np.sum([direction.total for direction in found], axis=0)
+    return apart / num_nodes, float(np.linalg.norm(together)) / num_nodes
 
 
 def _balance(load: Sequence[int]) -> float:

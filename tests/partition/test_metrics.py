@@ -1,5 +1,6 @@
 """What `inspect` prints equals a naive recount from the shards, and KaHIP's count."""
 
+import itertools
 import re
 import subprocess
 import sysconfig
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import networkx as nx
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from asepr import pipeline
@@ -71,6 +74,79 @@ def test_edge_cut_equals_that_of_kahip(method: str, tmp_path: Path):
     assert found.node_balance == pytest.approx(judged["balance"], abs=1e-4)
     assert sum(found.halo_nodes) == judged["total comm vol"]
     assert max(map(sum, found.comm_matrix)) == judged["max comm vol"]
+
+
+@pytest.mark.parametrize("layout", ["vertex-cut", "edge-cut"])
+def test_labels_and_attributes_equal_plain_loops(layout: str, tmp_path: Path):
+    graph = random_graph(80, 300)
+    rng = np.random.default_rng(1)
+    label = rng.integers(-1, 5, 80)
+    features = rng.standard_normal((80, 3)).astype(np.float32)
+    features[::9] = 0
+    pq.write_table(pa.table({"id": np.arange(80), "label": label}), tmp_path / "nodes.parquet")
+    np.save(tmp_path / "features.npy", features)
+    pipeline.partition(
+        graph.source(),
+        tmp_path / "out",
+        nodes=tmp_path / "nodes.parquet",
+        features=tmp_path / "features.npy",
+        num_parts=3,
+        layout=layout,
+    )
+    found = pipeline.inspect(tmp_path / "out")
+    inner = [shard.nid[: shard.num_inner].tolist() for shard in open_all(tmp_path / "out", Shard)]
+    labelled = [[int(label[v]) for v in part if label[v] >= 0] for part in inner]
+    everyone = list(itertools.chain(*labelled))
+    expected = [
+        sum(max(0.0, part.count(c) / len(part) - everyone.count(c) / len(everyone)) for c in range(5))
+        for part in labelled
+    ]
+    assert found.label_divergence_by_part == pytest.approx(expected)
+    assert found.label_divergence == pytest.approx(
+        sum(d * len(part) for d, part in zip(expected, labelled, strict=True)) / len(everyone)
+    )
+    assert found.attribute_coherence == pytest.approx(mean_cosine(features, inner))
+    assert found.attribute_coherence_whole == pytest.approx(mean_cosine(features, [list(itertools.chain(*inner))]))
+    assert found.attribute_coherence_whole <= found.attribute_coherence <= 1
+    assert found.peak_replication == pytest.approx(found.replication_factor * found.replica_balance)
+
+
+def mean_cosine(features: np.ndarray, parts: list[list[int]]) -> float:
+    """Return the mean cosine of each node's features with the mean direction of its part, node by node."""
+    cosines = []
+    for part in parts:
+        units = [features[v] / np.linalg.norm(features[v]) for v in part if features[v].any()]
+        mean = np.mean(units, axis=0)
+        cosines += [unit @ mean / np.linalg.norm(mean) for unit in units]
+    return float(np.mean(cosines))
+
+
+def test_parts_of_one_label_and_one_direction_each_are_extreme(tmp_path: Path):
+    side = np.repeat([0, 1], 10)
+    ends = np.concatenate([np.arange(9), np.arange(10, 19)])
+    pq.write_table(pa.table({"id": np.arange(20), "label": side}), tmp_path / "nodes.parquet")
+    np.save(tmp_path / "features.npy", np.eye(2, dtype=np.float32)[side] * (1 + np.arange(20))[:, None])
+    pipeline.partition(
+        Graph(num_nodes=20, src=ends, dst=ends + 1).source(),
+        tmp_path / "out",
+        nodes=tmp_path / "nodes.parquet",
+        features=tmp_path / "features.npy",
+        num_parts=2,
+        method="metis",
+        layout="edge-cut",
+    )
+    found = pipeline.inspect(tmp_path / "out")
+    assert found.edge_cut == 0
+    assert found.label_divergence == pytest.approx(0.5)
+    assert found.attribute_coherence == pytest.approx(1.0)
+    assert found.attribute_coherence_whole == pytest.approx(0.5**0.5)
+
+
+def test_without_labels_and_features_nothing_is_said_of_them(tmp_path: Path):
+    pipeline.partition(NAMED_GRAPHS["path"].source(), tmp_path / "out", num_parts=2)
+    found = pipeline.inspect(tmp_path / "out").to_dict()
+    names = ("label_divergence", "label_divergence_by_part", "attribute_coherence", "attribute_coherence_whole")
+    assert [found[name] for name in names] == [None] * 4
 
 
 def simple(graph: Graph) -> Graph:

@@ -18,8 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from asepr.partition.plan import Form, make_plan
+
 BUNDLED = Path(__file__).parent.parent / "examples" / "data"
 RMAT_CHUNK = 1 << 22
+ALL_MEMORY = 1 << 60
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,6 +108,14 @@ def partition_apart(*arguments: object) -> dict[str, Any]:
         raise RuntimeError(ended.fault)
     values: dict[str, Any] = json.loads(ended.stdout)
     return values | {"cpu_seconds": ended.cpu_seconds}
+
+
+def least_budget(form: Form, num_nodes: int, num_edges: int, num_parts: int) -> int:
+    """Return the least `--memory` with which `asepr` takes this form for a vertex-cut."""
+    plan = make_plan(num_nodes, num_edges, num_parts, "asepr", "vertex-cut", ALL_MEMORY)
+    while plan.form is not form:
+        plan = make_plan(num_nodes, num_edges, num_parts, "asepr", "vertex-cut", plan.memory_bytes - 1)
+    return plan.memory_bytes
 
 
 def write_rmat(path: Path, scale: int, edge_factor: int, seed: int = 42) -> None:

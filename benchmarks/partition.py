@@ -32,12 +32,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from asepr.partition.methods import METHODS
-from asepr.partition.plan import Form, make_plan
-from benchmarks.common import BUNDLED, options, run_apart, show, write_rmat
+from asepr.partition.plan import Form
+from benchmarks.common import ALL_MEMORY, BUNDLED, least_budget, options, run_apart, show, write_rmat
 from benchmarks.peers import EDGE_PEERS, NODE_PEERS
 
 LAYOUTS = ("vertex-cut", "edge-cut")
-ALL_MEMORY = 1 << 60
 SEPARATE = Path(__file__).parent / "measured_separately.json"
 QUICK = ("asepr", "asepr streaming", "pymetis", "kaminpar")
 
@@ -142,7 +141,10 @@ def run_ours(system: System, graph: Input, num_parts: int, seed: int, folder: Pa
     out = folder / "out"
     command = ["asepr.cli", "partition", graph.edges, "-o", out, "-k", num_parts, "--seed", seed, "--json"]
     command += ["--method", system.method, "--layout", system.layout, *system.options]
-    ended = run_apart([*command, "--memory", _memory_for(system.form, graph, num_parts)], limit)
+    memory = ALL_MEMORY
+    if system.form is not None:
+        memory = least_budget(system.form, graph.num_nodes, graph.num_edges, num_parts)
+    ended = run_apart([*command, "--memory", memory], limit)
     if ended.fault:
         return Run(left_out=ended.fault)
     values = json.loads(ended.stdout)
@@ -166,18 +168,6 @@ def run_peer(system: System, graph: Input, num_parts: int, seed: int, folder: Pa
     if "left_out" in taken:
         return Run(left_out=taken["left_out"])
     return Run(out=Path(f"{out}.npz"), seconds=ended.seconds, cpu_seconds=ended.cpu_seconds, **taken)
-
-
-def _memory_for(form: Form | None, graph: Input, num_parts: int) -> int:
-    """Return the least budget of the form; no limit where any form will do."""
-    if form is None:
-        return ALL_MEMORY
-    budget = ALL_MEMORY
-    while True:
-        plan = make_plan(graph.num_nodes, graph.num_edges, num_parts, "asepr", "vertex-cut", budget)
-        if plan.form is form:
-            return plan.memory_bytes
-        budget = plan.memory_bytes - 1
 
 
 def recount(edges: Path, out: Path, num_parts: int, layout: str) -> dict[str, float]:

@@ -1,0 +1,333 @@
+"""How soon, and for how many bytes, do two hosts reach 98 % of one machine's full-graph validation accuracy?
+
+    python -m benchmarks.convergence [--quick] [--json FILE] [--data DIR]
+        [--hosts-script hosts.sh] [--distdgl DIR] [--only SYSTEM[/MODE] ...] [--mbit 1000 100] [--seeds N]
+
+GraphSAGE with the same widths, features and split for all: one process on one core (full graph, and
+mini-batches with and without stored aggregates), two hosts of one core each that train on local
+mini-batches and average, and DistDGL. Time and bytes are those of training alone, without start and
+evaluation, which is exact, on the whole graph, from the weights after each epoch.
+
+Hosts are made by a script with the commands `up N MBIT`, `run I CMD ...`, `bytes` and `down`; without
+it ranks are processes of this machine, and bytes are those of the payload. DIR holds `prepare.py` and
+`run.py` of a DistDGL run; its graph, both directions of each edge, is then what all train on.
+
+Rows in FILE are kept and not measured again, so a run that was stopped goes on. FILE is a JSON list of
+`graph, system, partition, mode, hosts, mbit, seed, target_accuracy, seconds_to_target, bytes_to_target,
+final_accuracy, peak_rss_bytes` and more; what was not reached is null.
+"""
+
+import argparse
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import asepr
+from benchmarks.common import GraphFiles, find_graphs, options, show
+
+REACH = 0.98
+WIDTH, QUICK_WIDTH = 256, 16
+KEYS = ("graph", "system", "partition", "mode", "hosts", "mbit", "seed")
+REFERENCE = {"mode": "exact", "epochs": 100, "weight_decay": 0.0}
+LOCAL = {
+    "mode": "local",
+    "epochs": 9,
+    "weight_decay": 0.0,
+    "lr": 0.015,
+    "schedule": "linear",
+    "batch": 256,
+    "fanout": 10,
+    "sync_every": 12,
+    "bits": 16,
+}
+SETTINGS: dict[str, dict[str, Any]] = {"amazon-computers": {"epochs": 20}}
+"""What each graph trains with beside `LOCAL`."""
+
+
+def main() -> None:
+    """Measure every graph at hand."""
+    if sys.argv[1:2] == ["--worker"]:
+        train_here(Path(sys.argv[2]), json.loads(sys.argv[3]), Path(sys.argv[4]))
+        return
+    parser = options(__doc__)
+    parser.add_argument("--hosts-script", type=Path, help="makes hosts with networks of their own; needs root")
+    parser.add_argument("--distdgl", type=Path, help="folder of DistDGL's prepare.py and run.py")
+    parser.add_argument("--only", nargs="*", default=[], help="one-machine, asepr, distdgl, or one of these /MODE")
+    parser.add_argument("--graphs", nargs="*", default=["wordnet", "amazon-computers", "debian-deps"])
+    parser.add_argument("--partitions", nargs="*", default=["metis", "asepr"])
+    parser.add_argument("--mbit", nargs="*", type=int, default=[1000, 100])
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--set", default="{}", help="options of our local training in place of the script's, as JSON")
+    parser.add_argument("--work", type=Path, help="keep prepared graphs and partitions there")
+    chosen = parser.parse_args()
+    if chosen.quick:
+        chosen.graphs, chosen.partitions, chosen.mbit = ["wordnet"], ["metis"], [0]
+    if chosen.hosts_script is None:
+        chosen.mbit = [0]
+    rows: list[dict[str, Any]] = []
+    if chosen.json is not None and chosen.json.exists():
+        rows = json.loads(chosen.json.read_text())
+    with tempfile.TemporaryDirectory() as temporary:
+        work = (chosen.work or Path(temporary)).resolve()
+        for graph in find_graphs(chosen.graphs, chosen.data):
+            measure(graph, chosen, work / graph.name, rows)
+    show(rows, chosen.json)
+
+
+def measure(graph: GraphFiles, chosen: argparse.Namespace, work: Path, rows: list[dict[str, Any]]) -> None:
+    """Add the rows of one graph that are not there yet, and keep the file of rows after each."""
+    work.mkdir(parents=True, exist_ok=True)
+    files = prepare(graph, chosen.distdgl, work)
+    for case in cases(graph.name, chosen):
+        is_reference = case["mode"] == "full-graph"
+        wanted = not chosen.only or case["system"] in chosen.only or f"{case['system']}/{case['mode']}" in chosen.only
+        if find_row(rows, case) is not None or not (wanted or is_reference):
+            continue
+        reference = find_row(rows, {"graph": graph.name, "mode": "full-graph"})
+        target = None if reference is None else reference["target_accuracy"]
+        if case["system"] == "distdgl":
+            row = run_distdgl(case, chosen, work, target)
+        else:
+            row = run_ours(case, chosen, dataset(files, case, work, QUICK_WIDTH if chosen.quick else WIDTH), target)
+        rows.append({**case, **row})
+        print(rows[-1], flush=True)
+        if chosen.json is not None:
+            chosen.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def cases(graph: str, chosen: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield what tells each row from the others, the reference first."""
+    alone = {"graph": graph, "system": "one-machine", "partition": "none", "hosts": 1, "mbit": 0}
+    yield {**alone, "mode": "full-graph", "seed": 0}
+    for seed in range(chosen.seeds):
+        for mode in ("mini-batch", "mini-batch, stored aggregates"):
+            yield {**alone, "mode": mode, "seed": seed}
+        for mbit in chosen.mbit:
+            several = {"graph": graph, "hosts": 2, "mbit": mbit, "seed": seed}
+            for name in chosen.partitions:
+                yield {**several, "system": "asepr", "partition": name, "mode": "local"}
+            if chosen.distdgl is not None and chosen.hosts_script is not None:
+                yield {**several, "system": "distdgl", "partition": "dgl-metis", "mode": "mini-batch"}
+
+
+def find_row(rows: list[dict[str, Any]], case: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the first row that agrees with a case in all that the case says."""
+    keys = [key for key in KEYS if key in case]
+    return next((row for row in rows if all(row[key] == case[key] for key in keys)), None)
+
+
+def prepare(graph: GraphFiles, distdgl: Path | None, work: Path) -> GraphFiles:
+    """Return the graph that all train on: as DistDGL's own script prepares it, where that is at hand."""
+    if distdgl is None:
+        return graph
+    data = work / "data.npz"
+    if not data.exists():
+        command = [sys.executable, str(distdgl / "prepare.py"), str(graph.edges.parent.resolve()), str(work)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    found = GraphFiles(
+        name=graph.name, edges=work / "edges.parquet", nodes=work / "nodes.parquet", features=work / "features.npy"
+    )
+    if not found.edges.exists():
+        with np.load(data) as arrays:
+            split = np.full(len(arrays["label"]), "", dtype=object)
+            for name in ("train", "val", "test"):
+                split[arrays[name].astype(bool)] = name
+            nodes = {"id": np.arange(len(split)), "label": arrays["label"], "split": split}
+            pq.write_table(pa.table(nodes), work / "nodes.parquet")
+            np.save(work / "features.npy", arrays["feat"])
+            edges = {name: arrays[name].astype(np.int64) for name in ("src", "dst")}
+            pq.write_table(pa.table(edges), found.edges)
+    return found
+
+
+def dataset(files: GraphFiles, case: dict[str, Any], work: Path, width: int) -> Path:
+    """Partition a graph for a case, unless that was done."""
+    method = "random" if case["hosts"] == 1 else case["partition"]
+    out = work / f"{method}-{case['hosts']}"
+    if not out.exists():
+        asepr.partition(
+            files.edges,
+            out,
+            nodes=files.nodes,
+            features=files.features,
+            num_parts=case["hosts"],
+            method=method,
+            layout="edge-cut",
+            aggregate="mean",
+            reduce_features=width,
+        )
+    return out
+
+
+def run_ours(case: dict[str, Any], chosen: argparse.Namespace, path: Path, target: float | None) -> dict[str, Any]:
+    """Train on one host or several; return what the row says of it."""
+    values = {**REFERENCE} if case["mode"] == "full-graph" else LOCAL | SETTINGS.get(case["graph"], {})
+    if case["mode"] != "full-graph":
+        values |= json.loads(chosen.set)
+    values |= {"seed": case["seed"]}
+    if case["mode"] == "mini-batch":
+        values |= {"use_aggregates": False}
+    if case["hosts"] == 1 and case["mode"] != "full-graph":
+        # Alone there is nobody to take the other half of the rows.
+        values |= {"batch": 2 * values["batch"]}
+    if chosen.quick:
+        values |= {"epochs": 2}
+    epochs = run_workers(path, values, case["hosts"], case["mbit"], chosen.hosts_script)
+    best = max(epochs, key=lambda epoch: epoch["val_acc"])
+    target = REACH * best["val_acc"] if target is None else target
+    reached = next((epoch for epoch in epochs if epoch["val_acc"] >= target), None)
+    return {
+        "target_accuracy": target,
+        "seconds_to_target": None if reached is None else reached["seconds"],
+        "bytes_to_target": None if reached is None else reached["bytes"],
+        "epochs_to_target": None if reached is None else reached["epoch"] + 1,
+        "final_accuracy": best["test_acc"],
+        "best_val_accuracy": best["val_acc"],
+        "cpu_seconds_to_target": None if reached is None else reached["cpu_seconds"],
+        "peak_rss_bytes": epochs[-1]["peak_rss_bytes"],
+        "options": json.dumps(values, sort_keys=True),
+    }
+
+
+def run_workers(path: Path, values: dict[str, Any], hosts: int, mbit: int, script: Path | None) -> list[dict[str, Any]]:
+    """Run one worker a host; return what rank 0 says of each epoch."""
+    is_apart = script is not None and hosts > 1
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "epochs.json"
+        command = [sys.executable, "-m", "benchmarks.convergence", "--worker", str(path), json.dumps(values), str(out)]
+        common = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(hosts), "MASTER_PORT": str(_free_port())}
+        common["MASTER_ADDR"] = "10.78.0.1" if is_apart else "127.0.0.1"
+        if is_apart:
+            _hosts(script, "up", hosts, mbit)
+        workers = []
+        try:
+            for rank in range(hosts):
+                prefix = ["bash", str(script), "run", str(rank)] if is_apart else []
+                workers.append(subprocess.Popen([*prefix, *command], env=common | {"RANK": str(rank)}))
+            failed = [worker.wait(timeout=900) for worker in workers]
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait()
+            if is_apart:
+                _hosts(script, "down")
+        if any(failed):
+            raise SystemExit(f"{path}: every worker must end well, got exit codes {failed}; see their messages")
+        epochs: list[dict[str, Any]] = json.loads(out.read_text())
+        return epochs
+
+
+def train_here(path: Path, values: dict[str, Any], out: Path) -> None:
+    """Be one host: train on its one core, then evaluate the weights of each epoch off the clock."""
+    import torch
+    import torch.distributed as dist
+
+    from asepr.trainer_plugin.local_train import LocalTrainer
+    from asepr.trainer_plugin.options import make_config
+    from asepr.trainer_plugin.shard_graph import open_shard
+    from asepr.trainer_plugin.train import TrainConfig, Trainer
+
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[rank % len(cores)]})
+    torch.set_num_threads(1)
+    if size > 1:
+        dist.init_process_group("gloo", rank=rank, world_size=size)
+    config = make_config(values)
+    shard = open_shard(path, rank)
+    trainer = Trainer(shard, config) if isinstance(config, TrainConfig) else LocalTrainer(shard, config)
+    if isinstance(trainer, LocalTrainer):
+        trainer.reconciler.__enter__()
+    _meet(dist, size)
+    epochs, weights, sent_before, cpu_before, total = [], [], _bytes_sent(trainer), time.process_time(), 0.0
+    for epoch in range(trainer.config.epochs):
+        started = time.perf_counter()
+        trainer._step(epoch)
+        _meet(dist, size)
+        total += time.perf_counter() - started
+        weights.append({name: value.clone() for name, value in trainer.model.state_dict().items()})
+        epochs.append(
+            {
+                "epoch": epoch,
+                "seconds": total,
+                "cpu_seconds": time.process_time() - cpu_before,
+                "bytes": _over_ranks(dist, size, _bytes_sent(trainer) - sent_before, "SUM"),
+            }
+        )
+    peak = _over_ranks(dist, size, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "MAX")
+    for entry, state in zip(epochs, weights, strict=True):
+        trainer.model.load_state_dict(state)
+        entry |= trainer._evaluate(entry["epoch"]) | {"peak_rss_bytes": peak}
+    if rank == 0:
+        out.write_text(json.dumps(epochs))
+    if size > 1:
+        dist.destroy_process_group()
+
+
+def run_distdgl(case: dict[str, Any], chosen: argparse.Namespace, work: Path, target: float | None) -> dict[str, Any]:
+    """Run DistDGL as its folder holds it; return what the row says of it."""
+    settings = ["--epochs", "60" if case["graph"] == "amazon-computers" else "20", "--weight-decay", "5e-4"]
+    settings += ["--target", str(target), "--mbit", str(case["mbit"]), "--seed", str(case["seed"])]
+    command = [sys.executable, str(chosen.distdgl / "run.py"), str(work), str(work / "distdgl"), *settings]
+    subprocess.run([*command, "--hosts-sh", str(chosen.hosts_script)], check=True, stdout=subprocess.DEVNULL)
+    result = json.loads((work / "distdgl" / "run.json").read_text())
+    reached = result.get("reached")
+    return {
+        "target_accuracy": target,
+        "seconds_to_target": reached and reached["train_s"],
+        "bytes_to_target": reached and int(reached["wire_mb"] * 1e6),
+        "epochs_to_target": reached and reached["epoch"],
+        "final_accuracy": result["best"]["test_acc"],
+        "best_val_accuracy": result["best"]["val_acc"],
+        "cpu_seconds_to_target": None,
+        "peak_rss_bytes": max(host["peak"]["rss_mb"] for host in result["hosts"]) << 20,
+        "options": " ".join(settings),
+    }
+
+
+def _bytes_sent(trainer: Any) -> int:
+    """Return what this host's interface sent, or the payload where it has none of its own."""
+    interface = os.environ.get("HOST_IF")
+    if interface:
+        return int(Path(f"/sys/class/net/{interface}/statistics/tx_bytes").read_text())
+    return int(trainer.graph.exchange.bytes_sent)
+
+
+def _meet(dist: Any, size: int) -> None:
+    if size > 1:
+        dist.barrier()
+
+
+def _over_ranks(dist: Any, size: int, value: int, operation: str) -> int:
+    import torch
+
+    total = torch.tensor(value, dtype=torch.int64)
+    if size > 1:
+        dist.all_reduce(total, getattr(dist.ReduceOp, operation))
+    return int(total)
+
+
+def _hosts(script: Path | None, *arguments: object) -> None:
+    subprocess.run(["bash", str(script), *map(str, arguments)], check=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+if __name__ == "__main__":
+    main()

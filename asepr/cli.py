@@ -102,8 +102,11 @@ def partition_command(
             ),
         )
         if dry_run:
+            from asepr.estimate import estimate_time
+
             planned = plan(edges, config, nodes=nodes, features=features)
-            _print_json(planned.to_dict()) if as_json else _print_plan(planned.to_dict())
+            values = planned.to_dict() | estimate_time(edges, config, planned).to_dict()
+            _print_json(values) if as_json else _print_plan(values)
             return
         with _progress() as progress:
             result = partition(
@@ -332,6 +335,10 @@ def _print_plan(values: dict[str, Any]) -> None:
         for name, num_bytes in values[title].items():
             print(f"  {num_bytes / 1e6:10,.0f} MB  {name}")
     print(f"interpreter and libraries, besides: about {values['library_bytes'] / 1e6:.0f} MB")
+    print(
+        f"time: very roughly {values['estimated_seconds']:,.0f} s, without features; scaled from a run on "
+        f"{values['estimated_from_edges']:,} of these edges, here and now"
+    )
 
 
 def _print_partition(values: dict[str, Any]) -> None:

@@ -152,6 +152,8 @@ def test_dry_run_says_what_would_be_held_and_does_nothing(edges: Path, tmp_path:
     values = json.loads(asepr("partition", edges, "-k", 3, "-o", out, "--dry-run", "--json").stdout)
     assert (values["num_nodes"], values["num_edges"], values["form"]) == (60, 460, "in-memory")
     assert values["memory_bytes"] == sum(values["memory"].values())
+    assert values["estimated_from_edges"] == 460
+    assert 0 < values["estimated_seconds"] < 60
     assert (
         "60 nodes and 460 edges: the in-memory form"
         in asepr("partition", edges, "-k", 3, "-o", out, "--dry-run").stdout

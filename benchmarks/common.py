@@ -4,7 +4,6 @@ import argparse
 import json
 import platform
 import resource
-import signal
 import subprocess
 import sys
 import time
@@ -65,7 +64,7 @@ def find_graphs(names: Sequence[str], data: Path | None) -> Iterator[GraphFiles]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
-    """How a process ended; `fault` is its last line of stderr, or empty where it went well."""
+    """How a process ended; `fault` says why it failed, and is empty where it did not."""
 
     stdout: str
     fault: str
@@ -75,30 +74,20 @@ class Ended:
 
 def run_apart(module_and_arguments: Sequence[object], cpu_limit: int | None = None) -> Ended:
     """Run `python -m MODULE ARGUMENTS...` in a process of its own, with at most so many processor seconds."""
-
-    def limit() -> None:
-        if cpu_limit is not None:
-            resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit, cpu_limit))
-
     before, since = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    ended = subprocess.run(
-        [sys.executable, "-m", *map(str, module_and_arguments)],
-        check=False,
-        capture_output=True,
-        text=True,
-        preexec_fn=limit,
-    )
+    command = [sys.executable, "-m", *map(str, module_and_arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        if cpu_limit is not None:
+            resource.prlimit(process.pid, resource.RLIMIT_CPU, (cpu_limit, cpu_limit))
+        stdout, stderr = process.communicate()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     fault = ""
-    if ended.returncode:
-        over = ended.returncode in (-signal.SIGXCPU, -signal.SIGKILL) and cpu_limit is not None
-        fault = f"stopped after {cpu_limit} processor seconds" if over else (ended.stderr.strip() or "failed")
-    return Ended(
-        stdout=ended.stdout,
-        fault=fault.splitlines()[-1] if fault else "",
-        seconds=time.perf_counter() - since,
-        cpu_seconds=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-    )
+    if process.returncode and cpu_limit is not None and cpu_seconds > 0.8 * cpu_limit:
+        fault = f"stopped after {cpu_limit} processor seconds"
+    elif process.returncode:
+        fault = stderr.strip().splitlines()[-1] if stderr.strip() else f"exit code {process.returncode}"
+    return Ended(stdout=stdout, fault=fault, seconds=time.perf_counter() - since, cpu_seconds=cpu_seconds)
 
 
 def partition_apart(*arguments: object) -> dict[str, Any]:

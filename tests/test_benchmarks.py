@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import asepr
+from benchmarks.common import run_apart
 from benchmarks.partition import recount
 from benchmarks.peers import EDGE_PEERS, NODE_PEERS, Task, UnavailableError, place
 from tests.graphs import Graph, copies_of, random_graph
@@ -68,6 +69,15 @@ def test_recount_refuses_shards_that_lost_an_edge(edges: Path, tmp_path: Path):
     pq.write_table(pa.concat_tables([table, table[:1]]), edges)
     with pytest.raises(ValueError, match="edges must be 461, got 460"):
         recount(edges, tmp_path / "out", 2, "vertex-cut")
+
+
+def test_a_run_says_why_it_failed():
+    assert run_apart(["asepr.cli", "verify", "nowhere"]).fault.startswith(
+        "asepr: error: nowhere/manifest.json: must be"
+    )
+    assert (
+        run_apart(["timeit", "-n", "1", "while True: pass"], cpu_limit=1).fault == "stopped after 1 processor seconds"
+    )
 
 
 @pytest.mark.parametrize("layout", ["vertex-cut", "edge-cut"])

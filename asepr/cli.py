@@ -218,6 +218,9 @@ def train_command(
         str, typer.Option(help="local: what a copy of a training node counts: degree, master or uniform.")
     ] = "degree",
     correction_steps: Annotated[int, typer.Option(help="local: exact steps after each round.")] = 0,
+    predictions: Annotated[
+        str, typer.Option(help="local: folder for each node's class and logits, as Parquet; empty: none.")
+    ] = "",
     average: Annotated[str, typer.Option(help="local: weighted, uniform, normalised or elastic.")] = "weighted",
     bits: Annotated[int, typer.Option(help="local: bits of a weight sent, 32 or 16.")] = 32,
     moments: Annotated[str, typer.Option(help="local: Adam's moments persist, reset or average.")] = "persist",

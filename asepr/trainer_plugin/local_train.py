@@ -16,6 +16,7 @@ from torch import nn
 
 from asepr.contracts import NO_LABEL, SPLIT_CODES, FloatArray, IdArray
 from asepr.errors import TrainingError
+from asepr.formats.predictions import write_predictions
 from asepr.trainer_plugin.reconcile import Reconciler
 from asepr.trainer_plugin.reconcile_average import AverageConfig, gather_numbers
 from asepr.trainer_plugin.reconcile_losses import ContrastConfig, DistillConfig, Outputs
@@ -51,6 +52,8 @@ class LocalConfig:
         Take stored aggregates for the first layer where the shard has the right ones.
     correction_steps : int
         Exact full-graph steps after each round, the same on all ranks.
+    predictions : str
+        Folder for what the last model says of every node, a Parquet file a part; empty: none.
     average, distill, contrast : AverageConfig, DistillConfig or None, ContrastConfig or None
     """
 
@@ -62,6 +65,7 @@ class LocalConfig:
     replica_weight: ReplicaWeights = "degree"
     use_aggregates: bool = True
     correction_steps: int = 0
+    predictions: str = ""
     average: AverageConfig = field(default_factory=AverageConfig)
     distill: DistillConfig | None = None
     contrast: ContrastConfig | None = None
@@ -138,7 +142,10 @@ class LocalTrainer(Trainer):
     def run(self, report: Report) -> dict[str, Any]:
         """Train to the last epoch, as `Trainer.run`; all ranks end with the same weights."""
         with self.reconciler:
-            return super().run(report)
+            metrics = super().run(report)
+        if self.local.predictions:
+            self._write_predictions(Path(self.local.predictions))
+        return metrics
 
     def _step(self, epoch: int) -> float:
         """Take the steps of an epoch; return the mean loss of all ranks' steps."""
@@ -222,8 +229,15 @@ class LocalTrainer(Trainer):
             self._sum_gradients(loss.detach())
             self._server.step()
 
+    @torch.no_grad()
+    def _write_predictions(self, folder: Path) -> None:
+        self.model.eval()
+        logits = self.model(self.graph, self._features).float().cpu().numpy()
+        write_predictions(folder, self.shard.rank, self.shard.nid[: self.shard.num_inner], logits)
+
     def _agreed(self) -> dict[str, Any]:
-        own = {name: value for name, value in dataclasses.asdict(self.local).items() if name != "train"}
+        free = {"train", "predictions"}
+        own = {name: value for name, value in dataclasses.asdict(self.local).items() if name not in free}
         return super()._agreed() | own
 
 

@@ -23,6 +23,7 @@ _LOCAL = {
     "replica_weight": "degree",
     "use_aggregates": True,
     "correction_steps": 0,
+    "predictions": "",
     "average": "weighted",
     "bits": 32,
     "moments": "persist",
@@ -32,6 +33,7 @@ _LOCAL = {
     "contrast": 0.0,
     "contrast_batch": 0.0,
 }
+_NESTED = {"average", "distill", "contrast"}
 DEFAULTS: dict[str, Any] = {"mode": "exact", **_TRAIN, **_LOCAL}
 """Every option and its default; the type of the default is that of the option."""
 
@@ -53,7 +55,7 @@ def make_config(options: Mapping[str, Any]) -> TrainConfig | LocalConfig:
         if unused:
             raise TrainingError(f"{unused[0]} must come with mode local, got mode exact; give --mode local")
         return train
-    plain = ("batch", "fanout", "sync_every", "schedule", "replica_weight", "use_aggregates", "correction_steps")
+    plain = _LOCAL.keys() & {field.name for field in dataclasses.fields(LocalConfig)} - _NESTED
     return LocalConfig(
         train=train,
         **{name: values[name] for name in plain},

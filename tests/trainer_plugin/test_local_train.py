@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 from safetensors.torch import load_file  # noqa: E402
 
 import asepr  # noqa: E402
-from asepr.errors import TrainingError  # noqa: E402
+from asepr.errors import OutputError, TrainingError  # noqa: E402
 from asepr.trainer_plugin.checkpoint import CHECKPOINT_NAME  # noqa: E402
 from asepr.trainer_plugin.local_train import STORED_FOR, LocalConfig, LocalTrainer  # noqa: E402
 from asepr.trainer_plugin.reconcile_average import AverageConfig  # noqa: E402
@@ -66,6 +66,22 @@ def test_whole_batches_of_all_neighbours_are_full_graph_training(model: str, is_
     assert found["loss"] == pytest.approx(expected["loss"], abs=tolerance)
     for name, value in exact.model.state_dict().items():
         np.testing.assert_allclose(local.model.state_dict()[name].numpy(), value.numpy(), atol=200 * tolerance)
+
+
+def test_predictions_are_those_of_the_last_model(tmp_path: Path):
+    folder = write(tmp_path / "d", 1)
+    config = LocalConfig(train=TrainConfig(epochs=2, hidden=8), predictions=str(tmp_path / "p"))
+    trainer = LocalTrainer(open_shard(folder, 0), config)
+    trainer.run(quiet)
+    found = pq.read_table(tmp_path / "p" / "part-00000.parquet").to_pydict()
+    with torch.no_grad():
+        logits = trainer.model(trainer.graph, torch.from_numpy(trainer.shard.features))
+    assert found["nid"] == list(range(60))
+    assert found["prediction"] == logits.argmax(1).tolist()
+    np.testing.assert_allclose(found["logits"], logits.numpy(), rtol=1e-6)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match=r"must be a folder that can be written, got: .*; choose another"):
+        LocalTrainer(open_shard(folder, 0), replace(config, predictions=str(tmp_path / "file" / "p"))).run(quiet)
 
 
 def weigh(rank: int, folders: dict[str, Path]) -> dict:

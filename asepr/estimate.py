@@ -10,8 +10,9 @@ import numpy as np
 
 from asepr.contracts import EdgeSource, IdArray
 from asepr.errors import CapacityError
-from asepr.formats.edge_readers import EdgeBatch, open_edge_reader
+from asepr.formats.edge_readers import EdgeBatch, TableEdgeReader
 from asepr.formats.edge_sources import ArrayEdgeSource
+from asepr.formats.tables import open_table
 from asepr.partition.plan import Form, Plan, make_plan
 from asepr.pipeline import PipelineConfig, partition
 
@@ -97,7 +98,7 @@ def _read_sample(edges: Path, config: PipelineConfig) -> _Read:
     since = time.perf_counter()
     batches: list[EdgeBatch] = []
     num_read = 0
-    for batch in open_edge_reader(edges, config.edge_columns).batches(SAMPLE_EDGES):
+    for batch in TableEdgeReader(open_table(edges), config.edge_columns).batches(SAMPLE_EDGES):
         batches.append(batch)
         num_read += len(batch)
         if num_read >= SAMPLE_EDGES:

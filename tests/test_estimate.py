@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from asepr import estimate
-from asepr.errors import EdgeSourceError
+from asepr.errors import TableError
 from asepr.partition.plan import Form
 from asepr.pipeline import PipelineConfig, plan
 from tests.graphs import Graph, random_graph
@@ -66,5 +66,5 @@ def test_damaged_file_is_an_error_of_ours(edges: Path):
     config = PipelineConfig(num_parts=2)
     whole = plan(edges, config)
     edges.write_bytes(edges.read_bytes()[:100])
-    with pytest.raises(EdgeSourceError, match="must be a whole Parquet file"):
+    with pytest.raises(TableError, match="must be a whole Parquet file"):
         estimate.estimate_time(edges, config, whole)

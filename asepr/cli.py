@@ -162,7 +162,7 @@ def verify_command(path: DatasetPath, as_json: JsonFlag = False) -> None:
 def export_command(
     path: DatasetPath,
     dest: Annotated[Path, typer.Argument(metavar="DEST", help="Folder to make; it must not exist or be empty.")],
-    target: Annotated[str, typer.Option("--to", help="distdgl.")],
+    target: Annotated[str, typer.Option("--to", help="distdgl, dgl-chunked, pyg, parquet or metis.")],
     ignore_types: Annotated[
         bool, typer.Option("--ignore-types", help="Export one type of nodes and one of edges.")
     ] = False,

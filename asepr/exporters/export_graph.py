@@ -88,6 +88,7 @@ class ExportGraph:
 
     def __init__(self, folder: Path, scratch: ScratchDir, *, in_edges: bool, ignore_types: bool = False) -> None:
         self.path = folder
+        self.scratch = scratch
         self.shards = open_all(folder, Shard)
         self.manifest: Manifest = self.shards[0].manifest
         self.types: GraphTypes = find_types(self.shards, ignore_types)

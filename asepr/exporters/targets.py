@@ -12,7 +12,11 @@ from asepr.formats.output import check_output, output_folder
 from asepr.stream.scratch import ScratchDir
 
 TARGETS: dict[str, str] = {
+    "dgl-chunked": "asepr.exporters.dgl_chunked",
     "distdgl": "asepr.exporters.distdgl",
+    "metis": "asepr.exporters.metis",
+    "parquet": "asepr.exporters.parquet",
+    "pyg": "asepr.exporters.pyg",
 }
 """Where each target's exporter is; imported when asked for, since some need torch or DGL."""
 

@@ -31,7 +31,9 @@ class Source:
     etype: np.ndarray | None
 
 
-def make_source(folder: Path, layout: str, *, typed: bool, graph: Graph | None = None) -> Source:
+def make_source(
+    folder: Path, layout: str, *, typed: bool, graph: Graph | None = None, num_parts: int = NUM_PARTS
+) -> Source:
     """Partition a small graph with everything that shards can carry; only nodes of type 0 have labels if typed."""
     rng = np.random.default_rng(3)
     graph = graph or random_graph(80, 400)
@@ -59,7 +61,7 @@ def make_source(folder: Path, layout: str, *, typed: bool, graph: Graph | None =
         nodes=folder / "nodes.parquet",
         features=folder / "feat.npy",
         edge_features=folder / "edge_feat.npy",
-        num_parts=NUM_PARTS,
+        num_parts=num_parts,
         layout=layout,
         method="random",
     )

@@ -32,12 +32,10 @@ DatasetPath = Annotated[Path, typer.Argument(metavar="OUT", help="The dataset fo
 
 @app.command("partition")
 def partition_command(
-    edges: Annotated[Path, typer.Argument(help="Parquet, npy (E, 2), CSV, TSV or whitespace text; text may be .gz.")],
+    edges: Annotated[str, typer.Argument(help="File, folder, glob, s3:// or gs://; docs/inputs.md lists the formats.")],
     output: Annotated[Path, typer.Option("--out", "-o", help="Folder to make; it must not exist or be empty.")],
     num_parts: Annotated[int, typer.Option("--parts", "-k", help="Number of parts.")],
-    nodes: Annotated[
-        Path | None, typer.Option(help="Parquet with id, and label, split, ntype, feature columns.")
-    ] = None,
+    nodes: Annotated[str | None, typer.Option(help="Table with id, and label, split, ntype, feature columns.")] = None,
     features: Annotated[Path | None, typer.Option(help="Node features: npy (N, F) or scipy CSR npz.")] = None,
     edge_features: Annotated[Path | None, typer.Option(help="Edge features: npy (E, F) or scipy CSR npz.")] = None,
     method: Annotated[str, typer.Option(help="asepr, random, dbh, hdrf or metis.")] = "asepr",

@@ -33,6 +33,7 @@ from asepr.contracts import (
 from asepr.errors import CapacityError, ConfigError, EdgeSourceError, NodeSourceError, OutputError
 from asepr.formats.edge_readers import EdgeColumns
 from asepr.formats.edge_sources import CHUNK_EDGES, open_edge_source
+from asepr.formats.locations import is_remote
 from asepr.formats.manifest import Manifest, PartEntry, read_manifest, write_manifest
 from asepr.formats.node_sources import NodeColumns, open_features, open_node_table
 from asepr.formats.output import check_output, output_folder
@@ -235,14 +236,15 @@ def partition(
     Parameters
     ----------
     edges : path or EdgeSource
-        Parquet, npy (E, 2), CSV, TSV or whitespace text, gzipped or not; or edges in memory
+        What `asepr.formats.tables.open_table` reads: a file, folder or glob of Parquet, Arrow IPC, text, numpy,
+        Matrix Market or METIS, here or behind `s3://` or `gs://`; or edges in memory
         (`asepr.formats.edge_sources.ArrayEdgeSource`).
     output : path
         Folder to make; it must not exist or be empty. It appears whole or not at all.
     config : PipelineConfig, optional
         Or give its fields as keywords: `partition(edges, out, num_parts=4)`.
     nodes : path, optional
-        Parquet with `id` and any of label, split, ntype and feature columns.
+        A table with `id` and any of label, split, ntype and feature columns.
     features, edge_features : path, optional
         npy (rows, F) or scipy CSR npz; rows in nid order, and in input order of the edges.
     progress : Progress, optional
@@ -264,7 +266,7 @@ def partition(
     check_output(target)
     clock = _Clock(progress or _Silence())
     with output_folder(target) as folder, ScratchDir(folder / "scratch") as scratch:
-        graph = _read(config, edges, _path(nodes), _path(features), _path(edge_features), scratch, clock)
+        graph = _read(config, edges, _place(nodes), _path(features), _path(edge_features), scratch, clock)
         assignment = _assign(config, graph, scratch, clock)
         aggregates = _aggregate(config, graph, scratch, clock)
         entries = _write(folder, graph, assignment, aggregates, scratch, clock)
@@ -301,7 +303,7 @@ def plan(
         As `partition`; CapacityError where the budget cannot work.
     """
     with tempfile.TemporaryDirectory() as folder, ScratchDir(Path(folder) / "scratch") as scratch:
-        table = open_node_table(_path(nodes), _path(features), config.node_columns, config.num_nodes, scratch)
+        table = open_node_table(_place(nodes), _path(features), config.node_columns, config.num_nodes, scratch)
         return _make_plan(config, _open_edges(config, edges, table))
 
 
@@ -398,10 +400,15 @@ def _path(path: Path | str | None) -> Path | None:
     return None if path is None else Path(path)
 
 
+def _place(location: Path | str | None) -> Path | str | None:
+    """Return a path, or a URI as it is: `Path` would join the two slashes behind its scheme."""
+    return location if location is None or is_remote(location) else Path(location)
+
+
 def _read(
     config: PipelineConfig,
     edges: Path | str | EdgeSource,
-    nodes: Path | None,
+    nodes: Path | str | None,
     features: Path | None,
     edge_features: Path | None,
     scratch: ScratchDir,
@@ -434,7 +441,7 @@ def _open_edges(config: PipelineConfig, edges: Path | str | EdgeSource, table: N
     if not isinstance(edges, Path | str):
         return edges
     num_nodes = None if table is None else table.num_nodes
-    return open_edge_source(Path(edges), config.edge_columns, num_nodes, config.chunk_edges)
+    return open_edge_source(edges, config.edge_columns, num_nodes, config.chunk_edges)
 
 
 def _make_plan(config: PipelineConfig, source: EdgeSource) -> Plan:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 import scipy.sparse
 
 from asepr.contracts import (
@@ -24,6 +23,7 @@ from asepr.contracts import (
     Scratch,
 )
 from asepr.errors import NodeSourceError
+from asepr.formats.tables import Table, open_table, schema_of
 
 BLOCK_ROWS = 1 << 16
 """Rows looked at together where a whole feature file is read through."""
@@ -135,15 +135,15 @@ def open_features(path: Path) -> FeatureSource:
 
 
 def open_node_table(
-    nodes: Path | None, features: Path | None, columns: NodeColumns, num_nodes: int | None, scratch: Scratch
+    nodes: Path | str | None, features: Path | str | None, columns: NodeColumns, num_nodes: int | None, scratch: Scratch
 ) -> NodeTable | None:
     """Read what is known of the nodes, and check that files agree on how many there are.
 
     Parameters
     ----------
-    nodes : Path or None
-        Parquet file with one row a node.
-    features : Path or None
+    nodes : path or str, optional
+        A table in any format whose columns have names, one row a node.
+    features : path or str, optional
         Feature file; its rows are in nid order.
     columns : NodeColumns
     num_nodes : int or None
@@ -161,7 +161,7 @@ def open_node_table(
         A file, column or value is not what it must be, or row counts differ.
     """
     table = None if nodes is None else _read_node_file(nodes, columns, scratch)
-    source = None if features is None else open_features(features)
+    source = None if features is None else open_features(Path(features))
     counts = {}
     if num_nodes is not None:
         counts["--num-nodes"] = num_nodes
@@ -189,32 +189,26 @@ def open_node_table(
     )
 
 
-def _read_node_file(path: Path, columns: NodeColumns, scratch: Scratch) -> NodeTable:
-    if not path.is_file():
-        raise NodeSourceError(f"{path}: must be a file, got nothing there; check the path")
-    try:
-        with pq.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            if columns.id not in names:
-                raise NodeSourceError(
-                    f"{path}: must have a column '{columns.id}', got {', '.join(names)}; name it with --id"
-                )
-            known = [name for name in (columns.id, columns.label, columns.split, columns.ntype) if name in names]
-            small = file.read(columns=known)
-            nid = _dense_ids(path, columns.id, small.column(columns.id))
-            return NodeTable(
-                num_nodes=len(nid),
-                label=_in_order(nid, _labels(path, columns.label, small)),
-                split=_in_order(nid, _splits(path, columns.split, small)),
-                ntype=_in_order(nid, _types(path, columns.ntype, small)),
-                features=_feature_columns(path, file, columns, nid, scratch),
-            )
-    except (pa.ArrowException, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise NodeSourceError(f"{path}: must be a whole Parquet file, got: {reason}; write it again") from error
+def _read_node_file(path: Path | str, columns: NodeColumns, scratch: Scratch) -> NodeTable:
+    table = open_table(path)
+    if columns.id not in table.names:
+        raise NodeSourceError(
+            f"{path}: must have a column '{columns.id}', got {', '.join(table.names)}; name it with --id"
+        )
+    wanted = (columns.id, columns.label, columns.split, columns.ntype)
+    known = [name for name in wanted if name in table.names]
+    small = pa.Table.from_batches(table.batches(known, BLOCK_ROWS), schema_of(table, known))
+    nid = _dense_ids(path, columns.id, small.column(columns.id))
+    return NodeTable(
+        num_nodes=len(nid),
+        label=_in_order(nid, _labels(path, columns.label, small)),
+        split=_in_order(nid, _splits(path, columns.split, small)),
+        ntype=_in_order(nid, _types(path, columns.ntype, small)),
+        features=_feature_columns(path, table, columns, nid, scratch),
+    )
 
 
-def _dense_ids(path: Path, name: str, column: pa.ChunkedArray) -> IdArray:
+def _dense_ids(path: Path | str, name: str, column: pa.ChunkedArray) -> IdArray:
     if not pa.types.is_integer(column.type) or column.null_count or not len(column):
         raise NodeSourceError(
             f"{path}: column '{name}' must be the integers 0 .. N-1, got {len(column)} values of {column.type} "
@@ -243,7 +237,7 @@ def _in_order(nid: IdArray, values: npt.NDArray[Any] | None) -> npt.NDArray[Any]
     return ordered
 
 
-def _labels(path: Path, name: str, table: pa.Table) -> IdArray | None:
+def _labels(path: Path | str, name: str, table: pa.Table) -> IdArray | None:
     if name not in table.column_names:
         return None
     column = table.column(name)
@@ -258,7 +252,7 @@ def _labels(path: Path, name: str, table: pa.Table) -> IdArray | None:
     return label
 
 
-def _splits(path: Path, name: str, table: pa.Table) -> ByteArray | None:
+def _splits(path: Path | str, name: str, table: pa.Table) -> ByteArray | None:
     if name not in table.column_names:
         return None
     encoded = table.column(name).cast(pa.string()).fill_null("").combine_chunks().dictionary_encode()
@@ -274,7 +268,7 @@ def _splits(path: Path, name: str, table: pa.Table) -> ByteArray | None:
     return of_row
 
 
-def _types(path: Path, name: str, table: pa.Table) -> PartArray | None:
+def _types(path: Path | str, name: str, table: pa.Table) -> PartArray | None:
     if name not in table.column_names:
         return None
     column = table.column(name)
@@ -287,21 +281,20 @@ def _types(path: Path, name: str, table: pa.Table) -> PartArray | None:
 
 
 def _feature_columns(
-    path: Path, file: pq.ParquetFile, columns: NodeColumns, nid: IdArray, scratch: Scratch
+    path: Path | str, table: Table, columns: NodeColumns, nid: IdArray, scratch: Scratch
 ) -> FeatureSource | None:
     names = list(columns.features)
     if not names:
-        names = [n for n in file.schema_arrow.names if n in ("feat", "features") or n.startswith("feat_")]
+        names = [n for n in table.names if n in ("feat", "features") or n.startswith("feat_")]
     for name in names:
-        if name not in file.schema_arrow.names:
+        if name not in table.names:
             raise NodeSourceError(
-                f"{path}: must have the feature column '{name}', got {', '.join(file.schema_arrow.names)}; "
-                "mend --feature-columns"
+                f"{path}: must have the feature column '{name}', got {', '.join(table.names)}; mend --feature-columns"
             )
     if not names:
         return None
     array: npt.NDArray[Any] | None = None
-    for first_row, block in _feature_blocks(path, file, names):
+    for first_row, block in _feature_blocks(path, table, names):
         if array is None:
             array = scratch.array("features", (len(nid), block.shape[1]), np.float32)
         array[nid[first_row : first_row + len(block)]] = block
@@ -309,10 +302,10 @@ def _feature_columns(
     return DenseFeatures(array, path)
 
 
-def _feature_blocks(path: Path, file: pq.ParquetFile, names: list[str]) -> Iterator[tuple[int, FloatArray]]:
+def _feature_blocks(path: Path | str, table: Table, names: list[str]) -> Iterator[tuple[int, FloatArray]]:
     first_row = 0
     width: int | None = None
-    for batch in file.iter_batches(batch_size=BLOCK_ROWS, columns=names):
+    for batch in table.batches(names, BLOCK_ROWS):
         block = np.concatenate([_as_matrix(path, name, batch.column(name), first_row) for name in names], axis=1)
         if width is not None and block.shape[1] != width:
             raise NodeSourceError(
@@ -324,7 +317,7 @@ def _feature_blocks(path: Path, file: pq.ParquetFile, names: list[str]) -> Itera
         first_row += batch.num_rows
 
 
-def _as_matrix(path: Path, name: str, column: pa.Array, first_row: int) -> FloatArray:
+def _as_matrix(path: Path | str, name: str, column: pa.Array, first_row: int) -> FloatArray:
     if column.null_count:
         row = first_row + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
         raise NodeSourceError(f"{path}: row {row}: {name} must have a value, got null; fill it")

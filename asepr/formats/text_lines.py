@@ -8,7 +8,7 @@ import numpy as np
 from asepr.errors import TableError
 from asepr.formats.locations import StoredFile
 
-BLOCK_BYTES = 1 << 23
+BLOCK_BYTES = 1 << 20
 LINE_BYTES = 1 << 22
 """Longest line; a file without line ends is not read into memory as a whole."""
 
@@ -52,7 +52,7 @@ def read_lines(
         elif b'"' in block:
             # A quote that opens a field stands right behind the separator.
             block = re.sub(rb"(%b) +\"" % re.escape(separator.encode()), rb'\1"', block)
-        if block.startswith((b"#", b"%")) or b"\n#" in block or b"\n%" in block:
+        if b"#" in block or b"%" in block:
             block = _COMMENT.sub(b"", block)
         yield block
 

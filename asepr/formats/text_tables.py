@@ -137,7 +137,7 @@ class _Block:
         if self.layout.separator != SPACE:
             self._require_closed_quotes()
         try:
-            if b"0x" in self.lines or b"0X" in self.lines:
+            if b"x" in self.lines or b"X" in self.lines:
                 self._require_no_hex([name for name, kind in types.items() if pa.types.is_integer(kind)])
             return _trimmed(self._read(types))
         except pa.ArrowException as error:

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 
 from asepr.contracts import NodeTable
-from asepr.errors import NodeSourceError
+from asepr.errors import TableError
 from asepr.formats.node_sources import NodeColumns, open_node_table
 from asepr.stream.scratch import ScratchDir
 
@@ -145,7 +145,7 @@ BAD_INPUT = {
 @pytest.mark.parametrize("case", BAD_INPUT)
 def test_bad_input_is_one_clear_error(case: str, tmp_path: Path, scratch: ScratchDir):
     write, message = BAD_INPUT[case]
-    with pytest.raises(NodeSourceError, match=message) as caught:
+    with pytest.raises(TableError, match=message) as caught:
         open_table(scratch, **write(tmp_path))
     assert str(tmp_path) in str(caught.value)
     assert "\n" not in str(caught.value)

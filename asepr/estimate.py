@@ -39,7 +39,7 @@ class TimeEstimate:
         return {"estimated_seconds": self.seconds, "estimated_from_edges": self.sample_edges}
 
 
-def estimate_time(edges: Path, config: PipelineConfig, planned: Plan) -> TimeEstimate:
+def estimate_time(edges: Path | str, config: PipelineConfig, planned: Plan) -> TimeEstimate:
     """Partition the first edges, and scale what that took to all of them.
 
     Ids of the sample are folded into as many as keep the mean degree, and at least `num_parts`. The
@@ -94,7 +94,7 @@ class _Reads:
         self.num_edges += num_edges
 
 
-def _read_sample(edges: Path, config: PipelineConfig) -> _Read:
+def _read_sample(edges: Path | str, config: PipelineConfig) -> _Read:
     since = time.perf_counter()
     batches: list[EdgeBatch] = []
     num_read = 0

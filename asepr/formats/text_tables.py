@@ -137,8 +137,9 @@ class _Block:
         if self.layout.separator != SPACE:
             self._require_closed_quotes()
         try:
-            if b"x" in self.lines or b"X" in self.lines:
-                self._require_no_hex([name for name, kind in types.items() if pa.types.is_integer(kind)])
+            integers = [name for name, kind in types.items() if pa.types.is_integer(kind)]
+            if integers and (b"x" in self.lines or b"X" in self.lines):
+                self._require_no_hex(integers)
             return _trimmed(self._read(types))
         except pa.ArrowException as error:
             self._find_fault(types)

@@ -193,7 +193,7 @@ def train_command(
         Path | None, typer.Option(help="YAML file of options, named as here; those given here go before.")
     ] = None,
     mode: Annotated[str, typer.Option(help="exact: full-graph steps, halos exchanged; local: mini-batches.")] = "exact",
-    model: Annotated[str, typer.Option(help="sage, sage-sum, gcn or gin.")] = "sage",
+    model: Annotated[str, typer.Option(help="sage, sage-sum, gcn, gin or gat.")] = "sage",
     epochs: Annotated[int, typer.Option(help="Full-graph steps, or passes over the training rows of a part.")] = 30,
     layers: Annotated[int, typer.Option(help="Number of convolutions.")] = 2,
     hidden: Annotated[int, typer.Option(help="Width of the hidden layers.")] = 128,
@@ -208,6 +208,17 @@ def train_command(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
     metrics: Annotated[str, typer.Option(help="File to append each epoch's metrics to, as JSON lines.")] = "",
     timeout_s: Annotated[float, typer.Option(help="How long a process waits for another, in seconds.")] = 300.0,
+    exchange: Annotated[
+        str, typer.Option(help="Of halo rows: exact, pipelined, delayed:STEPS, sampled:SHARE, none or auto.")
+    ] = "exact",
+    codec: Annotated[
+        str, typer.Option(help="none, bf16, fp16, int8, int4, int2, int1, topk:SHARE or threshold:SHARE.")
+    ] = "none",
+    exact_every: Annotated[int, typer.Option(help="Every n-th exchange is exact; 0: the first where it must be.")] = 0,
+    smoothing: Annotated[float, typer.Option(help="Share of the rows before that late rows keep, below 1.")] = 0.0,
+    gradients: Annotated[str, typer.Option(help="Sums of gradients: none, fp16, powersgd:RANK, threshold:SHARE.")] = (
+        "none"
+    ),
     batch: Annotated[int, typer.Option(help="local: training rows of a step.")] = 512,
     fanout: Annotated[int, typer.Option(help="local: most neighbours sampled of a row in a layer; 0: all.")] = 10,
     sync_every: Annotated[int, typer.Option(help="local: steps between rounds that make models one.")] = 16,
@@ -382,6 +393,14 @@ def _print_training(path: Path, values: dict[str, Any]) -> None:
         f"at the best validation (epoch {values['best_epoch']}) test {values['best_test_acc']:.4f}\n"
         f"last epoch {values['seconds']:.2f} s, rank 0 sent {values['bytes_sent'] / 1e6:.2f} MB"
     )
+    moved = values["exchange"]
+    print(
+        f"exchange {moved['schedule']}, codec {moved['codec']}: rank 0 computed {moved['compute_s']:.2f} s, waited "
+        f"{moved['wait_s']:.2f} s for rows and {moved['gradient_s']:.2f} s for gradients; "
+        f"{moved['bytes_predicted'] / 1e6:.2f} MB were predicted"
+    )
+    if "reason" in moved:
+        print(moved["reason"])
 
 
 def _print_quality(path: Path, values: dict[str, Any]) -> None:

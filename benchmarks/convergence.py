@@ -302,7 +302,7 @@ def _bytes_sent(trainer: Any) -> int:
     interface = os.environ.get("HOST_IF")
     if interface:
         return int(Path(f"/sys/class/net/{interface}/statistics/tx_bytes").read_text())
-    return int(trainer.graph.exchange.bytes_sent)
+    return int(trainer.bytes_sent)
 
 
 def _meet(dist: Any, size: int) -> None:

@@ -1,5 +1,6 @@
-"""One shard as tensors, and the exact sum over neighbours in either layout."""
+"""One shard as tensors, and the sum over neighbours in either layout."""
 
+import functools
 import warnings
 from typing import TYPE_CHECKING
 
@@ -7,7 +8,7 @@ import numpy as np
 import torch
 
 from asepr.errors import TrainingError
-from asepr.trainer_plugin.exchange import Exchange
+from asepr.trainer_plugin.exchange import Exchange, ExchangeConfig
 
 if TYPE_CHECKING:
     from asepr.trainer_plugin.shard_graph import ShardGraph
@@ -22,6 +23,8 @@ class LocalGraph:
     dtype : torch.dtype
         Of sums and degrees.
     device : torch.device, optional
+    exchange : ExchangeConfig, optional
+        None: exact. Else all ranks must construct theirs together.
 
     Attributes
     ----------
@@ -33,17 +36,32 @@ class LocalGraph:
     """
 
     def __init__(
-        self, shard: "ShardGraph", dtype: torch.dtype = torch.float32, device: torch.device | None = None
+        self,
+        shard: "ShardGraph",
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | None = None,
+        exchange: ExchangeConfig | None = None,
     ) -> None:
         self.num_inner = shard.num_inner
+        self.num_local = shard.num_local
         self.layout = shard.manifest.layout
-        self.exchange = Exchange(shard.plan, device)
+        self.exchange = Exchange(shard.plan, device, config=exchange)
         self.nid = torch.from_numpy(shard.nid[: shard.num_inner]).to(device)
         self.in_degree = torch.from_numpy(shard.in_degree[: shard.num_inner]).to(device, dtype)[:, None]
         self.out_degree = torch.from_numpy(shard.out_degree).to(device, dtype)[:, None]
         # In an edge-cut every edge ends at an inner node, so halo rows need no sums.
         num_rows = shard.num_inner if self.layout == "edge-cut" else shard.num_local
         self._sum = _NeighbourSum(shard, num_rows, dtype, device)
+        self._shard = shard
+        self._device = device
+
+    @functools.cached_property
+    def edges_and_loops(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Local source and destination of each edge here, int64, with a self-loop at each inner node added."""
+        loops = np.arange(self.num_inner)
+        ends = (self._shard.src, self._shard.dst)
+        src, dst = (torch.from_numpy(np.concatenate([end, loops]).astype(np.int64)).to(self._device) for end in ends)
+        return src, dst
 
     def sum_neighbours(self, inner: torch.Tensor, local: torch.Tensor | None = None) -> torch.Tensor:
         """Sum, for each inner node, the rows of all sources of its in-edges, wherever they lie.
@@ -58,10 +76,65 @@ class LocalGraph:
         -------
         (num_inner, F)
         """
+        seen = None
+        if self.exchange.is_cut:
+            seen = self._num_seen_with_halo if local is not None else self._num_seen
         if local is None:
             local = self.exchange.scatter(inner)
         partial = self._sum(local)
-        return partial if self.layout == "edge-cut" else self.exchange.gather(partial)
+        total = partial if self.layout == "edge-cut" else self.exchange.gather(partial)
+        # Without an exchange the neighbours at hand stand for all: the mean is theirs, not one with zeros.
+        return total if seen is None else total * (self.in_degree / seen.clamp(min=1))
+
+    def add_copies(self, local: torch.Tensor) -> torch.Tensor:
+        """Sum rows of partial sums over all parts that hold in-edges of a node.
+
+        Parameters
+        ----------
+        local : (num_local, F)
+
+        Returns
+        -------
+        (num_inner, F)
+        """
+        return local[: self.num_inner] if self.layout == "edge-cut" else self.exchange.gather(local)
+
+    def greatest_of_neighbours(self, score: torch.Tensor, dst: torch.Tensor) -> torch.Tensor:
+        """Return the greatest score among all in-edges of each local node, wherever they lie; no gradient.
+
+        Parameters
+        ----------
+        score : (num_edges, F)
+            Finite.
+        dst : int64 (num_edges,)
+
+        Returns
+        -------
+        (num_local, F)
+        """
+        local = greatest_by_row(score, dst, self.num_local)
+        if self.layout == "edge-cut" or self.exchange.is_cut:
+            return local
+        return self.exchange.send_owned(self.exchange.gather_max(local))
+
+    @functools.cached_property
+    def _num_seen(self) -> torch.Tensor:
+        """In-edges here from inner nodes, (num_inner, 1)."""
+        rows = torch.zeros_like(self.out_degree)
+        rows[: self.num_inner] = 1
+        return self._sum(rows)[: self.num_inner]
+
+    @functools.cached_property
+    def _num_seen_with_halo(self) -> torch.Tensor:
+        """In-edges here, (num_inner, 1)."""
+        return self._sum(torch.ones_like(self.out_degree))[: self.num_inner]
+
+
+def greatest_by_row(score: torch.Tensor, row: torch.Tensor, num_rows: int) -> torch.Tensor:
+    """Return (num_rows, F): the greatest of the finite scores (e, F) of each row; the least number where none."""
+    lowest = torch.finfo(score.dtype).min
+    greatest = torch.full((num_rows, score.shape[1]), lowest, dtype=score.dtype, device=score.device)
+    return greatest.scatter_reduce_(0, row[:, None].expand_as(score), score, "amax")
 
 
 class _NeighbourSum:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,20 +9,21 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812  # the name the field uses
 from torch import nn
 
 from asepr.contracts import NO_LABEL, SPLIT_CODES, FloatArray, IdArray
 from asepr.errors import TrainingError
 from asepr.formats.predictions import write_predictions
+from asepr.trainer_plugin.gradients import sum_over_ranks
+from asepr.trainer_plugin.processes import own_shard
 from asepr.trainer_plugin.reconcile import Reconciler
 from asepr.trainer_plugin.reconcile_average import AverageConfig, gather_numbers
 from asepr.trainer_plugin.reconcile_losses import ContrastConfig, DistillConfig, Outputs
 from asepr.trainer_plugin.replica_weights import REPLICA_WEIGHTS, ReplicaWeights, weigh_replicas
 from asepr.trainer_plugin.sampling import Batch, NeighbourSampler, StoredBlock
-from asepr.trainer_plugin.shard_graph import ShardGraph, open_shard
-from asepr.trainer_plugin.train import Report, TrainConfig, Trainer, _device, _join, _own_part, _Place
+from asepr.trainer_plugin.shard_graph import ShardGraph
+from asepr.trainer_plugin.train import Report, TrainConfig, Trainer
 
 SCHEDULES = ("constant", "cosine", "linear")
 STORED_FOR = {"sage": "mean", "sage-sum": "sum", "gin": "sum", "gcn": "gcn"}
@@ -127,6 +127,7 @@ class LocalTrainer(Trainer):
         self._rows = _training_rows(shard, weight)
         self._weight_of = torch.from_numpy(weight).to(device, self._features.dtype)
         self._num_steps = self._agree_on_steps()
+        self._reconciled_bytes = 0
         self._server = torch.optim.Adam(self.model.parameters(), lr=config.train.lr)
         self.reconciler = Reconciler(
             self.model,
@@ -147,18 +148,26 @@ class LocalTrainer(Trainer):
             self._write_predictions(Path(self.local.predictions))
         return metrics
 
+    @property
+    def bytes_sent(self) -> int:
+        """Payload bytes that this rank sent since the start: rows, weights and moments."""
+        return super().bytes_sent + self.reconciler.bytes_sent
+
+    def _measured(self) -> dict[str, Any]:
+        sent, self._reconciled_bytes = self.reconciler.bytes_sent - self._reconciled_bytes, self.reconciler.bytes_sent
+        measured = super()._measured()
+        return measured | {"bytes_sent": measured["bytes_sent"] + sent}
+
     def _step(self, epoch: int) -> float:
         """Take the steps of an epoch; return the mean loss of all ranks' steps."""
         torch.manual_seed((self.config.seed * 1_000_003 + self.shard.rank) * 1_000_003 + epoch)
-        sent_before = self.reconciler.bytes_sent
         totals = torch.zeros(2, dtype=torch.float64)
         for number, rows in enumerate(self._batches(epoch)):
             self._set_rate((epoch + number / self._num_steps) / self.config.epochs)
             totals += self._step_on(rows)
         if self._comes_together(epoch):
             self.reconciler.finish()
-        self.graph.exchange.bytes_sent += self.reconciler.bytes_sent - sent_before
-        self._sum_over_ranks(totals)
+        sum_over_ranks(totals, self.shard.rank, self.shard.num_parts)
         return float(totals[0] / totals[1].clamp(min=1e-12))
 
     def _step_on(self, rows: IdArray) -> torch.Tensor:
@@ -226,7 +235,7 @@ class LocalTrainer(Trainer):
             logits = self.model(self.graph, self._features, self.reconciler.round)
             loss = F.cross_entropy(logits[nodes], self._label[nodes], reduction="sum") / max(self._totals[0], 1)
             loss.backward()  # type: ignore[no-untyped-call]
-            self._sum_gradients(loss.detach())
+            self._sum(loss.detach())
             self._server.step()
 
     @torch.no_grad()
@@ -249,17 +258,8 @@ def train_local_shard(path: Path | str, config: LocalConfig, report: Report) -> 
     AseprError
         A shard, an option or a peer is at fault.
     """
-    place = _Place.from_environment()
-    shard = open_shard(path, _own_part(Path(path), place))
-    device = _device(place.local_rank)
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // place.local_world_size))
-    if place.world_size > 1:
-        _join(shard, device, config.train)
-    try:
-        return LocalTrainer(shard, config, device).run(report)
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
+    with own_shard(path, config.train.timeout_s) as process:
+        return LocalTrainer(process.shard, config, process.device).run(report)
 
 
 def _stored_aggregates(shard: ShardGraph, config: LocalConfig) -> torch.Tensor | None:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from asepr.errors import TrainingError
-from asepr.trainer_plugin.layers import GCNConv, GINConv, SAGEConv
+from asepr.trainer_plugin.layers import GATConv, GCNConv, GINConv, SAGEConv
 from asepr.trainer_plugin.local_graph import LocalGraph
 
 CONVOLUTIONS: dict[str, Callable[[int, int], nn.Module]] = {
@@ -16,6 +16,7 @@ CONVOLUTIONS: dict[str, Callable[[int, int], nn.Module]] = {
     "sage-sum": functools.partial(SAGEConv, aggregate="sum"),
     "gcn": GCNConv,
     "gin": GINConv,
+    "gat": GATConv,
 }
 
 

@@ -33,6 +33,8 @@ _LOCAL = {
     "contrast": 0.0,
     "contrast_batch": 0.0,
 }
+_EXCHANGE = ("exchange", "codec", "exact_every", "smoothing", "gradients")
+"""Options of `TrainConfig` that say how halo rows and gradients travel, which local training does not send."""
 _NESTED = {"average", "distill", "contrast"}
 DEFAULTS: dict[str, Any] = {"mode": "exact", **_TRAIN, **_LOCAL}
 """Every option and its default; the type of the default is that of the option."""
@@ -55,6 +57,9 @@ def make_config(options: Mapping[str, Any]) -> TrainConfig | LocalConfig:
         if unused:
             raise TrainingError(f"{unused[0]} must come with mode local, got mode exact; give --mode local")
         return train
+    unused = sorted(name for name in _EXCHANGE if values[name] != _TRAIN[name])
+    if unused:
+        raise TrainingError(f"{unused[0]} must come with mode exact, got mode local; leave it out")
     plain = _LOCAL.keys() & {field.name for field in dataclasses.fields(LocalConfig)} - _NESTED
     return LocalConfig(
         train=train,

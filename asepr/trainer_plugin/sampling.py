@@ -1,5 +1,6 @@
 """Neighbour sampling on one shard: blocks that the built-in convolutions take in place of a whole graph."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import torch
 from torch.nn.functional import embedding_bag
 
 from asepr.contracts import IdArray
+from asepr.trainer_plugin.local_graph import greatest_by_row
 
 if TYPE_CHECKING:
     from asepr.trainer_plugin.shard_graph import ShardGraph
@@ -54,6 +56,21 @@ class Block:
             self._source, local, self._offset, mode="sum", per_sample_weights=self._weight
         )
         return total
+
+    @functools.cached_property
+    def edges_and_loops(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Source and destination of each sampled edge, int64, with a self-loop at each row computed added."""
+        loops = torch.arange(self.num_inner, device=self._source.device)
+        ends = torch.cat([self._offset[1:], self._offset.new_tensor([len(self._source)])])
+        return torch.cat([self._source, loops]), torch.cat([loops.repeat_interleave(ends - self._offset), loops])
+
+    def greatest_of_neighbours(self, score: torch.Tensor, dst: torch.Tensor) -> torch.Tensor:
+        """Return (n, F): the greatest score among the sampled in-edges of each row; no gradient."""
+        return greatest_by_row(score, dst, len(self.out_degree))
+
+    def add_copies(self, local: torch.Tensor) -> torch.Tensor:
+        """Return the rows computed: all that was sampled is here."""
+        return local[: self.num_inner]
 
 
 class StoredBlock:

@@ -1,4 +1,4 @@
-"""Full-graph training on shards, one process a shard, with the exact exchange.
+"""Full-graph training on shards, one process a shard; halo rows are exchanged as the options say.
 
     torchrun --nnodes 4 --nproc-per-node 1 ... -m asepr.trainer_plugin.train OUT --epochs 30
 
@@ -8,27 +8,26 @@ A process opens the manifest and one part alone. The printed lines are JSON, one
 import argparse
 import dataclasses
 import json
-import os
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812  # the name the field uses
 
 from asepr.contracts import NO_LABEL, SPLIT_CODES
 from asepr.errors import AseprError, TrainingError
-from asepr.formats.manifest import part_folder, read_manifest
 from asepr.trainer_plugin.checkpoint import load_checkpoint, save_checkpoint
-from asepr.trainer_plugin.exchange import peer_error
+from asepr.trainer_plugin.exchange import ExchangeConfig
+from asepr.trainer_plugin.gradients import GradientSum, check_gradients, sum_over_ranks
 from asepr.trainer_plugin.local_graph import LocalGraph, features_of
+from asepr.trainer_plugin.meter import Meter
 from asepr.trainer_plugin.models import StackedModel
-from asepr.trainer_plugin.shard_graph import ShardGraph, open_shard
+from asepr.trainer_plugin.planner import Planner
+from asepr.trainer_plugin.processes import own_shard
+from asepr.trainer_plugin.shard_graph import ShardGraph
 
 SPLITS = ("train", "val", "test")
 
@@ -58,6 +57,11 @@ class TrainConfig:
         File for the lines of JSON, appended to; empty: none.
     timeout_s : float
         How long to wait for a peer.
+    exchange, codec, exact_every, smoothing
+        As `schedule`, `codec`, `exact_every`, `smoothing` of `ExchangeConfig`; exchange may be `auto`, which
+        measures and chooses both.
+    gradients : str
+        How gradients are summed: none (whole), fp16, powersgd:RANK or threshold:SHARE.
     """
 
     model: str = "sage"
@@ -75,6 +79,11 @@ class TrainConfig:
     resume: bool = False
     metrics: str = ""
     timeout_s: float = 300.0
+    exchange: str = "exact"
+    codec: str = "none"
+    exact_every: int = 0
+    smoothing: float = 0.0
+    gradients: str = "none"
 
     def __post_init__(self) -> None:
         """Check every range.
@@ -98,6 +107,21 @@ class TrainConfig:
             raise TrainingError(f"dtype must be float32 or float64, got '{self.dtype}'; choose one of these")
         if self.resume and not self.checkpoint:
             raise TrainingError("resume must come with a checkpoint folder, got none; give --checkpoint")
+        if self.exchange == "auto" and (self.codec != "none" or self.exact_every or self.smoothing):
+            raise TrainingError("exchange auto chooses all by itself, got options beside it; leave them out")
+        check_gradients(self.gradients)
+        self.exchange_config()
+
+    def exchange_config(self) -> ExchangeConfig:
+        """Return how rows are exchanged at first."""
+        return ExchangeConfig(
+            schedule="exact" if self.exchange == "auto" else self.exchange,
+            codec=self.codec,
+            exact_every=self.exact_every,
+            smoothing=self.smoothing,
+            seed=self.seed,
+            timeout_s=self.timeout_s,
+        )
 
 
 Report = Callable[[dict[str, Any]], None]
@@ -124,7 +148,7 @@ class Trainer:
         self.config = config
         self.shard = shard
         dtype = getattr(torch, config.dtype)
-        self.graph = LocalGraph(shard, dtype, device)
+        self.graph = LocalGraph(shard, dtype, device, config.exchange_config())
         self._features = features_of(shard).to(device, dtype)
         self._label, self._nodes = _labelled_nodes(shard, device)
         self._totals = [shard.manifest.split_sizes[split] for split in SPLITS]  # type: ignore[index]  # Literal keys
@@ -132,6 +156,11 @@ class Trainer:
         torch.manual_seed(config.seed)
         self.model = StackedModel(config.model, widths, config.dropout, config.seed).to(device, dtype)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        self._sum = GradientSum(
+            list(self.model.parameters()), config.gradients, shard.rank, shard.num_parts, config.seed
+        )
+        self._meter = Meter(self.graph.exchange, self._sum)
+        self._planner = Planner(config, shard, self.graph.exchange) if config.exchange == "auto" else None
         self._epoch = 0
         self._best = {"val_acc": -1.0, "test_acc": 0.0, "epoch": -1}
         if config.resume:
@@ -146,50 +175,54 @@ class Trainer:
         """
         metrics: dict[str, Any] = {}
         for epoch in range(self._epoch, self.config.epochs):
-            started = time.perf_counter()
-            sent_before = self.graph.exchange.bytes_sent
+            self._meter.start()
             loss = self._step(epoch)
-            metrics = {"epoch": epoch, "loss": loss, "seconds": time.perf_counter() - started}
-            metrics["bytes_sent"] = self.graph.exchange.bytes_sent - sent_before
+            metrics = {"epoch": epoch, "loss": loss} | self._measured()
+            if self._planner is not None:
+                metrics["exchange"] |= self._planner.look(metrics)
             is_last = epoch + 1 == self.config.epochs
             if is_last or (epoch + 1) % self.config.eval_every == 0:
                 metrics |= self._evaluate(epoch)
             if self.shard.rank == 0:
                 report(metrics)
-                if self.config.checkpoint and (is_last or (epoch + 1) % self.config.checkpoint_every == 0):
+            if is_last or (self.config.checkpoint and (epoch + 1) % self.config.checkpoint_every == 0):
+                # Both then go on as if new, so that a run that resumes here is the same.
+                self.graph.exchange.finish()
+                self._sum.forget()
+                if self.config.checkpoint and self.shard.rank == 0:
                     self._save(epoch + 1)
         return metrics | {f"best_{name}": value for name, value in self._best.items()}
+
+    @property
+    def bytes_sent(self) -> int:
+        """Payload bytes that this rank sent since the start, sums of gradients left out."""
+        return self.graph.exchange.bytes_sent
+
+    def _measured(self) -> dict[str, Any]:
+        """Return what the meter says of the epoch."""
+        return self._meter.stop()
 
     def _step(self, epoch: int) -> float:
         """Take one step; return the mean loss over the training nodes of all ranks."""
         self.model.train()
         self.optimizer.zero_grad()
         nodes = self._nodes["train"]
+        self.graph.exchange.start_step(epoch)
         logits = self.model(self.graph, self._features, epoch)
         loss = F.cross_entropy(logits[nodes], self._label[nodes], reduction="sum") / max(self._totals[0], 1)
         loss.backward()  # type: ignore[no-untyped-call]
-        total_loss = self._sum_gradients(loss.detach())
+        total_loss = self._sum(loss.detach())
         self.optimizer.step()
         return total_loss
-
-    def _sum_gradients(self, loss: torch.Tensor) -> float:
-        """Sum the gradients of all ranks, and the loss with them, in one message; return the loss."""
-        parameters = list(self.model.parameters())
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        total = torch.cat([loss.reshape(1), *(gradient.reshape(-1) for gradient in gradients)])
-        self._sum_over_ranks(total)
-        pieces = torch.split(total[1:], [p.numel() for p in parameters])
-        for parameter, piece in zip(parameters, pieces, strict=True):
-            parameter.grad = piece.reshape(parameter.shape)
-        return float(total[0])
 
     @torch.no_grad()
     def _evaluate(self, epoch: int) -> dict[str, float]:
         """Return accuracy on each split over all ranks, and follow the best."""
         self.model.eval()
-        hit = self.model(self.graph, self._features).argmax(1) == self._label
+        with self.graph.exchange.exactly():
+            hit = self.model(self.graph, self._features).argmax(1) == self._label
         counts = torch.stack([hit[self._nodes[split]].sum() for split in SPLITS]).double()
-        self._sum_over_ranks(counts)
+        sum_over_ranks(counts, self.shard.rank, self.shard.num_parts)
         accuracy = {
             f"{split}_acc": float(count) / max(total, 1)
             for split, count, total in zip(SPLITS, counts, self._totals, strict=True)
@@ -198,31 +231,26 @@ class Trainer:
             self._best = {"val_acc": accuracy["val_acc"], "test_acc": accuracy["test_acc"], "epoch": epoch}
         return accuracy
 
-    def _sum_over_ranks(self, values: torch.Tensor) -> None:
-        if self.shard.num_parts == 1:
-            return
-        try:
-            dist.all_reduce(values)
-        except RuntimeError as error:
-            raise peer_error(self.shard.rank, error) from error
-
     def _agreed(self) -> dict[str, Any]:
         """Return what a run that resumes must have in common with the one it resumes."""
         free = {"epochs", "eval_every", "checkpoint", "checkpoint_every", "resume", "metrics", "timeout_s"}
+        if self.config.exchange != "exact" or self.config.codec != "none" or self.config.gradients != "none":
+            free.remove("checkpoint_every")
         return {name: value for name, value in dataclasses.asdict(self.config).items() if name not in free}
 
     def _save(self, epoch: int) -> None:
-        state = {"epoch": epoch, "best": self._best, "config": self._agreed()}
+        agreed = self._agreed() | {"checkpoint_every": self.config.checkpoint_every}
+        state = {"epoch": epoch, "best": self._best, "config": agreed}
         save_checkpoint(Path(self.config.checkpoint), self.model, self.optimizer, state)
 
     def _restore(self) -> None:
         folder = Path(self.config.checkpoint)
         state = load_checkpoint(folder, self.model, self.optimizer)
         for name, value in self._agreed().items():
-            if state["config"].get(name) != value:
+            saved = state["config"].get(name, getattr(TrainConfig(), name, None))
+            if saved != value:
                 raise TrainingError(
-                    f"{folder}: {name} must be {state['config'].get(name)} as in the checkpoint, got {value}; "
-                    "resume with the same options"
+                    f"{folder}: {name} must be {saved} as in the checkpoint, got {value}; resume with the same options"
                 )
         if state["epoch"] >= self.config.epochs:
             raise TrainingError(
@@ -233,73 +261,15 @@ class Trainer:
 
 
 def train_shard(path: Path | str, config: TrainConfig, report: Report) -> dict[str, Any]:
-    """Train this process' shard, with its place among the processes from torchrun's environment.
-
-    Where all parts are at hand a process takes the part of its rank. Where a machine holds some parts
-    only, its processes take these, in order, whatever ranks torchrun gave them: the number of the part
-    is the rank among the trainers.
+    """Train this process' shard, which is as `asepr.trainer_plugin.processes.own_shard` says.
 
     Raises
     ------
     AseprError
         A shard, an option or a peer is at fault.
     """
-    place = _Place.from_environment()
-    shard = open_shard(path, _own_part(Path(path), place))
-    device = _device(place.local_rank)
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // place.local_world_size))
-    if place.world_size > 1:
-        _join(shard, device, config)
-    try:
-        return Trainer(shard, config, device).run(report)
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Place:
-    """Which process this is, as torchrun says."""
-
-    rank: int
-    world_size: int
-    local_rank: int
-    local_world_size: int
-
-    @classmethod
-    def from_environment(cls) -> "_Place":
-        values = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
-        return cls(**{name.lower(): int(os.environ.get(name, default)) for name, default in values.items()})
-
-
-def _own_part(path: Path, place: _Place) -> int:
-    num_parts = read_manifest(path).num_parts
-    if place.world_size != num_parts:
-        raise TrainingError(
-            f"{path}: processes must be one a part, {num_parts}, got {place.world_size}; mend --nproc-per-node"
-        )
-    here = [part for part in range(num_parts) if (path / part_folder(part)).is_dir()]
-    if len(here) == num_parts:
-        return place.rank
-    if len(here) != place.local_world_size:
-        raise TrainingError(
-            f"{path}: parts on this machine must be all {num_parts} or one a process here, {place.local_world_size}, "
-            f"got {len(here)}; copy part folders to where they are trained"
-        )
-    return here[place.local_rank]
-
-
-def _join(shard: ShardGraph, device: torch.device, config: TrainConfig) -> None:
-    """Set up the default process group, in which the number of a part is its rank."""
-    try:
-        dist.init_process_group(
-            "nccl" if device.type == "cuda" else "gloo",
-            timeout=timedelta(seconds=config.timeout_s),
-            rank=shard.rank,
-            world_size=shard.num_parts,
-        )
-    except RuntimeError as error:
-        raise peer_error(shard.rank, error) from error
+    with own_shard(path, config.timeout_s) as process:
+        return Trainer(process.shard, config, process.device).run(report)
 
 
 class MetricsFile:
@@ -349,13 +319,6 @@ def _labelled_nodes(shard: ShardGraph, device: torch.device | None) -> tuple[tor
     split = torch.from_numpy(shard.split[: shard.num_inner]).to(device)
     rows = {name: torch.nonzero((split == SPLIT_CODES[name]) & (label != NO_LABEL)).reshape(-1) for name in SPLITS}
     return label, rows
-
-
-def _device(local_rank: int) -> torch.device:
-    if torch.cuda.is_available():
-        torch.cuda.set_device(local_rank)
-        return torch.device("cuda", local_rank)
-    return torch.device("cpu")
 
 
 def _parse(arguments: list[str]) -> tuple[str, TrainConfig]:

@@ -53,3 +53,14 @@ class DenseReference:
         z = (1 + w["eps"]) * h + self.adjacency @ h
         z = torch.relu(z @ w["mlp.0.weight"].T + w["mlp.0.bias"])
         return z @ w["mlp.2.weight"].T + w["mlp.2.bias"]
+
+    def _gat(self, h: torch.Tensor, w: dict[str, torch.Tensor]) -> torch.Tensor:
+        z = h @ w["linear.weight"].T
+        looped = self.adjacency + torch.eye(len(self.adjacency), dtype=torch.float64)
+        outputs = []
+        for own, neighbour, part in zip(w["own"], w["neighbour"], z.chunk(len(w["own"]), dim=1), strict=True):
+            score = torch.nn.functional.leaky_relu((part @ own)[:, None] + (part @ neighbour)[None, :], 0.2)
+            # A parallel edge counts each time, so its logarithm adds to the score.
+            attention = torch.softmax(score + looped.log(), dim=1)
+            outputs.append(attention @ part)
+        return torch.cat(outputs, dim=1) + w["bias"]

@@ -1,3 +1,4 @@
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,8 +52,7 @@ def exact_steps(**options) -> TrainConfig:
     return TrainConfig(epochs=4, hidden=8, dropout=0.0, dtype="float64", **options)
 
 
-@pytest.mark.parametrize("model", STORED_FOR)
-@pytest.mark.parametrize("is_stored", [False, True])
+@pytest.mark.parametrize(("model", "is_stored"), [*itertools.product(STORED_FOR, (False, True)), ("gat", False)])
 def test_whole_batches_of_all_neighbours_are_full_graph_training(model: str, is_stored: bool, tmp_path: Path):
     folder = write(tmp_path / "d", 1, aggregate=STORED_FOR[model] if is_stored else None)
     config = exact_steps(model=model)

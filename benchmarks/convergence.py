@@ -52,7 +52,9 @@ LOCAL = {
     "sync_every": 12,
     "bits": 16,
 }
-SETTINGS: dict[str, dict[str, Any]] = {"amazon-computers": {"epochs": 20}}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "amazon-computers": {"epochs": 25, "batch": 32, "sync_every": 8, "lr": 0.01, "schedule": "constant"}
+}
 """What each graph trains with beside `LOCAL`."""
 
 

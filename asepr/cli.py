@@ -47,6 +47,9 @@ def partition_command(
     attr_weight: Annotated[
         float | None, typer.Option(help="Worth of keeping to attribute clusters, in copies (asepr); 0: none.")
     ] = None,
+    balance: Annotated[
+        str, typer.Option(help="What parts of an edge-cut are balanced in (asepr): nodes, and edges, train if named.")
+    ] = "nodes,edges,train",
     memory: Annotated[str, typer.Option(help="Most memory beside interpreter and libraries, as 500MB or 2GB.")] = "4GB",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the run would hold, and stop.")] = False,
     seed: Annotated[int, typer.Option(help="Same input, options and seed: the same bytes.")] = 0,
@@ -83,6 +86,7 @@ def partition_command(
             layout=layout,  # type: ignore[arg-type]  # checked there
             imbalance=imbalance,
             replica_imbalance=replica_imbalance,
+            balance=tuple(filter(None, balance.split(","))),  # type: ignore[arg-type]  # checked there
             memory_bytes=_size(memory),
             attr_weight=attr_weight,
             seed=seed,

@@ -27,6 +27,10 @@ Aggregate: TypeAlias = Literal["mean", "sum", "gcn"]
 AGGREGATES: tuple[Aggregate, ...] = ("mean", "sum", "gcn")
 """What a shard may carry of each row's in-neighbours: see `asepr.stream.aggregates`."""
 
+BalanceName: TypeAlias = Literal["nodes", "edges", "train"]
+BALANCES: tuple[BalanceName, ...] = ("nodes", "edges", "train")
+"""What the parts of an edge-cut may be balanced in; `edges` are in-edges, which live with their destination."""
+
 MAX_PARTS = 4096
 """The most parts a run may have; `edge_part` is int16 and replica sets are bitsets of K bits."""
 
@@ -194,6 +198,8 @@ class PartitionProblem:
         (vertex-cut) or of nodes (edge-cut).
     seed : int
     scratch : Scratch
+    balance : tuple of BalanceName
+        What `asepr` balances the parts of an edge-cut in; always nodes.
     replica_imbalance : float
         How far above its share of all copies a part of a vertex-cut should be; infinite: as it comes.
     memory_bytes : int
@@ -214,6 +220,7 @@ class PartitionProblem:
     imbalance: float
     seed: int
     scratch: Scratch
+    balance: tuple[BalanceName, ...] = BALANCES
     replica_imbalance: float = 0.10
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     attribute_cluster: PartArray | None = None

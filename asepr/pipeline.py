@@ -15,6 +15,7 @@ import numpy as np
 
 from asepr.contracts import (
     AGGREGATES,
+    BALANCES,
     DEFAULT_MEMORY_BYTES,
     LAYOUTS,
     MAX_PARTS,
@@ -22,6 +23,7 @@ from asepr.contracts import (
     SPLIT_CODES,
     Aggregate,
     Assignment,
+    BalanceName,
     Degrees,
     EdgeChunk,
     EdgeSource,
@@ -79,6 +81,8 @@ class PipelineConfig:
         How far above its share of edges (vertex-cut) or nodes (edge-cut) a part may be.
     replica_imbalance : float, at least 0
         How far above its share of all copies a part of a vertex-cut by `asepr` should be.
+    balance : tuple of "nodes", "edges", "train"
+        What `asepr` balances the parts of an edge-cut in: always nodes, in-edges and training nodes if named.
     memory_bytes : int
         Most bytes to hold beside interpreter and libraries; decides the form of the method.
     attr_weight : float or None, at least 0
@@ -102,6 +106,7 @@ class PipelineConfig:
     layout: Layout = "vertex-cut"
     imbalance: float = 0.05
     replica_imbalance: float = 0.10
+    balance: tuple[BalanceName, ...] = BALANCES
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     attr_weight: float | None = None
     seed: int = 0
@@ -132,6 +137,10 @@ class PipelineConfig:
             raise ConfigError(f"replica_imbalance must be at least 0, got {self.replica_imbalance}; 0.1 is usual")
         if self.attr_weight is not None and not 0 <= self.attr_weight < math.inf:
             raise ConfigError(f"attr_weight must be at least 0 and finite, got {self.attr_weight}; 0.25 is strong")
+        if "nodes" not in self.balance or not set(self.balance) <= set(BALANCES):
+            raise ConfigError(
+                f"balance must name nodes and may name edges, train, got '{','.join(self.balance)}'; mend the list"
+            )
         if self.memory_bytes < 1:
             raise ConfigError(f"memory_bytes must be positive, got {self.memory_bytes}; give a size such as 4GB")
         if not 0 <= self.seed < 2**31:
@@ -490,6 +499,7 @@ def _assign(config: PipelineConfig, graph: _Graph, scratch: ScratchDir, clock: _
         capacities=config.shares(),
         imbalance=config.imbalance,
         replica_imbalance=config.replica_imbalance,
+        balance=config.balance,
         memory_bytes=config.memory_bytes,
         seed=config.seed,
         scratch=scratch,
@@ -543,6 +553,7 @@ def _manifest(config: PipelineConfig, graph: _Graph, entries: Sequence[PartEntry
             "imbalance": config.imbalance,
             # JSON has no infinity; null says that copies were not balanced.
             "replica_imbalance": config.replica_imbalance if math.isfinite(config.replica_imbalance) else None,
+            "balance": list(config.balance),
             "memory_bytes": config.memory_bytes,
             "attr_weight": config.attr_weight,
             "seed": config.seed,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from asepr.contracts import DEFAULT_MEMORY_BYTES, Layout, PartitionProblem, Scratch
+from asepr.contracts import BALANCES, DEFAULT_MEMORY_BYTES, BalanceName, Layout, PartitionProblem, Scratch
 from asepr.formats.edge_sources import ArrayEdgeSource
 from asepr.stream.degrees import count_degrees
 
@@ -77,6 +77,7 @@ def problem(
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
     replica_imbalance: float = 0.10,
     attr_weight: float | None = None,
+    balance: tuple[BalanceName, ...] = BALANCES,
 ) -> PartitionProblem:
     source = graph.source(chunk_edges)
     shares = np.array(capacities or [1.0] * num_parts)
@@ -94,6 +95,7 @@ def problem(
         memory_bytes=memory_bytes,
         replica_imbalance=replica_imbalance,
         attr_weight=attr_weight,
+        balance=balance,
     )
 
 

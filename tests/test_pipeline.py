@@ -178,6 +178,8 @@ def test_json_object_has_the_documented_keys(files: dict[str, Path], tmp_path: P
         ({"layout": "both"}, "layout must be one of vertex-cut, edge-cut, got 'both'"),
         ({"imbalance": -0.1}, r"imbalance must be in \[0, 100\), got -0.1"),
         ({"imbalance": float("nan")}, r"imbalance must be in \[0, 100\), got nan"),
+        ({"balance": ("edges",)}, "balance must name nodes and may name edges, train, got 'edges'"),
+        ({"balance": ("nodes", "rows")}, "balance must name nodes and may name edges, train, got 'nodes,rows'"),
         ({"seed": -1}, r"seed must be in \[0, 2\*\*31\), got -1"),
         ({"capacities": (1.0,)}, r"capacities must be 2 positive numbers, got \(1.0,\)"),
         ({"capacities": (1.0, 0.0)}, "capacities must be 2 positive numbers"),

@@ -224,11 +224,13 @@ def _contract(graph: Graph, cluster: PartArray, num_clusters: int) -> Graph:
 
 
 def _best_start(graph: Graph, balance: Balance, seed: int, config: MultilevelConfig) -> PartArray:
-    """Return the best of METIS' partitions by the first weight alone and by all weights added up, refined."""
-    total = np.maximum(graph.weight.sum(axis=0), 1)
-    scaled = graph.weight * (1e9 / total)
+    """Return the best of METIS' partitions by the first weight alone and by the first two added up, refined."""
+    node_weights = [graph.weight[:, 0]]
+    if graph.weight.shape[1] > 1:
+        scaled = graph.weight[:, :2] * (1e9 / np.maximum(graph.weight[:, :2].sum(axis=0), 1))
+        node_weights.append(1 + scaled.sum(axis=1).astype(np.int64))
     starts = []
-    for node_weight in (graph.weight[:, 0], 1 + scaled[:, :2].sum(axis=1).astype(np.int64)):
+    for node_weight in node_weights:
         part = solve_with_metis(
             graph.offsets,
             graph.neighbour,

@@ -21,7 +21,7 @@ def partition_nodes(problem: PartitionProblem) -> PartArray:
     int32 (N,), in [0, K)
         `problem.caps(N)` holds on nodes and no part is empty. In-edges, and training nodes where
         there are any, are held to the same imbalance as far as moves of nodes can; a node with more
-        in-edges than a part may hold makes that impossible.
+        in-edges than a part may hold makes that impossible. What `problem.balance` leaves out is free.
 
     Notes
     -----
@@ -59,9 +59,11 @@ def _as_graph(adjacency: Adjacency, weight: IdArray) -> Graph:
 
 
 def _node_weights(problem: PartitionProblem) -> IdArray:
-    """Return int64 (N, 2 or 3): a node, its in-edges, and whether it is a training node."""
+    """Return int64 (N, 1 to 3): a node, and its in-edges and whether it is a training node where asked for."""
     in_degree = problem.degrees.in_degree
-    columns = [np.ones(len(in_degree), dtype=np.int64), in_degree]
-    if problem.train is not None and problem.train.any():
+    columns = [np.ones(len(in_degree), dtype=np.int64)]
+    if "edges" in problem.balance:
+        columns.append(in_degree)
+    if "train" in problem.balance and problem.train is not None and problem.train.any():
         columns.append(problem.train.astype(np.int64))
     return np.ascontiguousarray(np.stack(columns, axis=1))

@@ -59,6 +59,17 @@ def test_training_nodes_and_in_edges_are_balanced(scratch: ScratchDir, rng: np.r
         assert load.max() / load.mean() <= 1.06
 
 
+def test_what_need_not_be_balanced_lets_fewer_edges_be_cut(scratch: ScratchDir):
+    graph = random_graph(3000, 18000)
+    cut = {}
+    for balance in (("nodes",), ("nodes", "edges")):
+        part = check(graph, 5, partition_nodes, scratch, balance=balance)
+        cut[balance] = (part[graph.src] != part[graph.dst]).mean()
+    alone = metis_owner(problem(graph, 5, "edge-cut", scratch))
+    assert cut[("nodes",)] < cut[("nodes", "edges")]
+    assert cut[("nodes",)] <= 1.02 * (alone[graph.src] != alone[graph.dst]).mean()
+
+
 def test_result_depends_on_neither_chunks_nor_order_of_edges(scratch: ScratchDir, rng: np.random.Generator):
     first = random_graph(800, 4000)
     order = rng.permutation(first.num_edges)

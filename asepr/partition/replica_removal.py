@@ -18,6 +18,9 @@ from asepr.partition.replica_removal_kernels import (
 
 NUM_PASSES = 3
 
+MIN_SAVED = 0.005
+"""A pass that saves a smaller share of the copies than this is the last."""
+
 EDGE_WALL = 0.6
 COPY_WALL = 0.5
 """Where prices begin to rise steeply, as a fraction of the imbalance that is allowed."""
@@ -63,9 +66,12 @@ def remove_replicas(
     best, best_copies = groups.part.copy(), int(counts.copies.sum())
     worst = max(replica_imbalance, _copy_balance(counts, bounds))
     for _ in range(NUM_PASSES):
+        num_before = int(counts.copies.sum())
         replace_groups(groups, counts, bounds, work)
         if counts.copies.sum() < best_copies and _copy_balance(counts, bounds) <= worst:
             best[:], best_copies = groups.part, int(counts.copies.sum())
+        if num_before - counts.copies.sum() < MIN_SAVED * num_before:
+            break
     refined: EdgePartArray = problem.scratch.array("edge-part", (problem.source.num_edges,), np.int16)
     refined[eids] = best
     return refined

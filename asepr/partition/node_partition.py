@@ -63,7 +63,7 @@ def _node_weights(problem: PartitionProblem) -> IdArray:
     in_degree = problem.degrees.in_degree
     columns = [np.ones(len(in_degree), dtype=np.int64)]
     if "edges" in problem.balance:
-        columns.append(in_degree)
+        columns.append(in_degree.astype(np.int64))
     if "train" in problem.balance and problem.train is not None and problem.train.any():
         columns.append(problem.train.astype(np.int64))
     return np.ascontiguousarray(np.stack(columns, axis=1))

@@ -13,9 +13,11 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from asepr.formats.id_maps import original_ids as original_ids
     from asepr.pipeline import PartitionResult as PartitionResult
     from asepr.pipeline import PipelineConfig as PipelineConfig
     from asepr.pipeline import inspect as inspect
+    from asepr.pipeline import lookup as lookup
     from asepr.pipeline import partition as partition
     from asepr.pipeline import verify as verify
     from asepr.trainer_plugin.shard_graph import open_shard as open_shard
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "original_ids": "asepr.formats.id_maps",
+    "lookup": "asepr.pipeline",
     "PartitionResult": "asepr.pipeline",
     "PipelineConfig": "asepr.pipeline",
     "inspect": "asepr.pipeline",

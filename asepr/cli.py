@@ -61,6 +61,7 @@ def partition_command(
     aggregate: Annotated[
         str, typer.Option(help="Store mean, sum or gcn of each row's in-neighbours; empty: nothing.")
     ] = "",
+    ids: Annotated[str, typer.Option(help="auto, dense (0 .. N-1) or map (any integers or strings).")] = "auto",
     src: Annotated[str, typer.Option(help="Column of source ids.")] = "src",
     dst: Annotated[str, typer.Option(help="Column of destination ids.")] = "dst",
     etype: Annotated[str, typer.Option(help="Column of edge types, read if there.")] = "etype",
@@ -94,6 +95,7 @@ def partition_command(
             num_nodes=num_nodes,
             reduce_features=reduce_features,
             aggregate=aggregate or None,  # type: ignore[arg-type]  # checked there
+            ids=ids,  # type: ignore[arg-type]  # checked there
             edge_columns=EdgeColumns(src=src, dst=dst, etype=etype, weight=weight),
             node_columns=NodeColumns(
                 id=node_id,
@@ -187,6 +189,27 @@ def export_command(
         _print_json(values) if as_json else _print_export(path, dest, values)
         if faults:
             raise typer.Exit(EXIT_FAULTS)
+
+
+@app.command("lookup")
+def lookup_command(
+    path: DatasetPath,
+    original: Annotated[str, typer.Option("--id", help="Id of a node, as the input had it.")],
+    node_type: Annotated[str | None, typer.Option("--type", help="Node type, where types share ids.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Find a node by the id that it had in the input: its nid, its owner, and the parts that hold it."""
+    with _errors_to_exit_codes():
+        from asepr.pipeline import lookup
+
+        found = lookup(path, original, node_type)
+        if as_json:
+            _print_json({"nodes": found})
+            return
+        for row in found:
+            kind = "" if row["type"] is None else f" ({row['type']})"
+            parts = ", ".join(map(str, row["parts"]))
+            print(f"{row['id']}{kind}: nid {row['nid']}, owner {row['owner']}, in parts {parts}")
 
 
 @app.command("train")
@@ -361,6 +384,7 @@ def _print_partition(values: dict[str, Any]) -> None:
     print(
         f"{values['path']}: {values['num_nodes']:,} nodes and {values['num_edges']:,} edges in {values['num_parts']} "
         f"parts by {values['method']} ({values['layout']})\n"
+        f"ids: {'mapped' if values['ids'] == 'map' else 'dense'}, {values['ids_reason']}\n"
         f"replication factor {values['replication_factor']:.3f}, edge cut {values['edge_cut']:.3f}, "
         f"edge balance {values['edge_balance']:.3f}, replica balance {values['replica_balance']:.3f}\n"
         f"{values['seconds']:.1f} s, peak {values['peak_rss_bytes'] / 1e6:.0f} MB; {_phases(values)}"

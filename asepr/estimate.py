@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from asepr.contracts import EdgeSource, IdArray
 from asepr.errors import CapacityError
-from asepr.formats.edge_readers import EdgeBatch, TableEdgeReader
+from asepr.formats.edge_readers import find_ends
 from asepr.formats.edge_sources import ArrayEdgeSource
 from asepr.formats.tables import open_table
 from asepr.partition.plan import Form, Plan, make_plan
@@ -42,7 +43,7 @@ class TimeEstimate:
 def estimate_time(edges: Path | str, config: PipelineConfig, planned: Plan) -> TimeEstimate:
     """Partition the first edges, and scale what that took to all of them.
 
-    Ids of the sample are folded into as many as keep the mean degree, and at least `num_parts`. The
+    Ids of the sample are numbered, and folded into as many as keep the mean degree, and at least `num_parts`. The
     sample takes the form that the run will take. Reading is timed on the file itself, and counted as
     often as the run reads it.
 
@@ -96,15 +97,21 @@ class _Reads:
 
 def _read_sample(edges: Path | str, config: PipelineConfig) -> _Read:
     since = time.perf_counter()
-    batches: list[EdgeBatch] = []
+    table = open_table(edges)
+    ends = find_ends(table, config.edge_columns)
+    batches: list[pa.RecordBatch] = []
     num_read = 0
-    for batch in TableEdgeReader(open_table(edges), config.edge_columns).batches(SAMPLE_EDGES):
+    for batch in table.batches(ends, SAMPLE_EDGES):
         batches.append(batch)
-        num_read += len(batch)
+        num_read += batch.num_rows
         if num_read >= SAMPLE_EDGES:
             break
     seconds = time.perf_counter() - since
-    src, dst = (np.concatenate([getattr(batch, end) for batch in batches])[:SAMPLE_EDGES] for end in ("src", "dst"))
+    rows = pa.Table.from_batches(batches).slice(0, SAMPLE_EDGES)
+    # Ids of any kind, numbered as they appear: what they are is of no matter to time.
+    both = pa.chunked_array([*rows.column(ends[0]).chunks, *rows.column(ends[1]).chunks])
+    number: IdArray = both.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
+    src, dst = np.split(number, 2)
     return _Read(src=src, dst=dst, seconds_per_edge=seconds / num_read)
 
 

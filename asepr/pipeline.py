@@ -27,21 +27,26 @@ from asepr.contracts import (
     Degrees,
     EdgeChunk,
     EdgeSource,
+    EdgeTable,
     FeatureSource,
     Layout,
     NodeTable,
     PartitionProblem,
 )
 from asepr.errors import CapacityError, ConfigError, EdgeSourceError, NodeSourceError, OutputError
-from asepr.formats.edge_readers import EdgeColumns
+from asepr.formats.edge_readers import EdgeColumns, find_ends
 from asepr.formats.edge_sources import CHUNK_EDGES, open_edge_source
+from asepr.formats.graph_files import EdgeFiles, GraphFiles, NodeFiles, map_graph
+from asepr.formats.id_maps import find_node, write_part_ids
+from asepr.formats.ids import ID_MODES, IdDecision, IdMap, IdMode, decide_ids
 from asepr.formats.locations import is_remote
-from asepr.formats.manifest import Manifest, PartEntry, read_manifest, write_manifest
+from asepr.formats.manifest import MAP_FOLDER, Manifest, PartEntry, id_map_entry, read_manifest, write_manifest
 from asepr.formats.node_sources import NodeColumns, open_features, open_node_table
 from asepr.formats.output import check_output, output_folder
 from asepr.formats.report import RunReport, write_run_report
 from asepr.formats.shard import Shard
 from asepr.formats.shard_writer import ShardWriter
+from asepr.formats.tables import open_table
 from asepr.formats.verify import find_faults
 from asepr.partition.edge_buckets import bucket_edges
 from asepr.partition.halo import HaloIndex
@@ -56,6 +61,9 @@ from asepr.stream.scratch import ScratchDir
 CLUSTERS_PER_PART = 4
 QUALITY_ON_TOP = ("peak_replication", "label_divergence", "attribute_coherence", "attribute_coherence_whole")
 """Figures that a run states beside those of the manifest, which holds only what is the same on every machine."""
+ALREADY_NIDS = IdDecision(mode="dense", reason="edges in memory have nids")
+NO_DEGREES = Degrees(in_degree=np.empty(0, np.int64), out_degree=np.empty(0, np.int64))
+"""Stands in until edges are counted."""
 
 QUALITY_IN_MANIFEST = (
     "replication_factor",
@@ -96,6 +104,8 @@ class PipelineConfig:
         Keep this many singular directions of the node features instead of all columns.
     aggregate : "mean", "sum", "gcn" or None
         What shards carry of each row's in-neighbours, so that a first layer needs none of them at hand.
+    ids : "auto", "dense" or "map"
+        Whether ids are nids, or are mapped to nids; "auto" looks.
     edge_columns, node_columns : EdgeColumns, NodeColumns
     chunk_edges : int
         Edges read at a time; no result depends on it.
@@ -114,6 +124,7 @@ class PipelineConfig:
     num_nodes: int | None = None
     reduce_features: int | None = None
     aggregate: Aggregate | None = None
+    ids: IdMode = "auto"
     edge_columns: EdgeColumns = field(default_factory=EdgeColumns)
     node_columns: NodeColumns = field(default_factory=NodeColumns)
     chunk_edges: int = CHUNK_EDGES
@@ -129,6 +140,8 @@ class PipelineConfig:
         get_method(self.method)
         if self.layout not in LAYOUTS:
             raise ConfigError(f"layout must be one of {', '.join(LAYOUTS)}, got '{self.layout}'; choose one of these")
+        if self.ids not in ID_MODES:
+            raise ConfigError(f"ids must be one of {', '.join(ID_MODES)}, got '{self.ids}'; choose one of these")
         if not 1 <= self.num_parts <= MAX_PARTS:
             raise ConfigError(f"num_parts must be in [1, {MAX_PARTS}], got {self.num_parts}; ask for fewer or more")
         if not 0 <= self.imbalance < 100:
@@ -198,6 +211,8 @@ class PartitionResult:
     seconds : float
     phase_seconds, phase_cpu_seconds : dict of str to float
         Time, and processor time of all threads, of each phase.
+    ids : IdDecision
+        Whether ids were mapped, and why.
     peak_rss_bytes : int
         Peak resident memory of the whole process so far, interpreter and libraries included.
     """
@@ -209,6 +224,7 @@ class PartitionResult:
     phase_seconds: dict[str, float]
     phase_cpu_seconds: dict[str, float]
     peak_rss_bytes: int
+    ids: IdDecision = ALREADY_NIDS
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object that `asepr partition --json` prints."""
@@ -220,6 +236,8 @@ class PartitionResult:
             "num_parts": manifest.num_parts,
             "method": manifest.method,
             "layout": manifest.layout,
+            "ids": self.ids.mode,
+            "ids_reason": self.ids.reason,
             **manifest.quality,
             **{name: getattr(self.quality, name) for name in QUALITY_ON_TOP},
             "seconds": self.seconds,
@@ -294,7 +312,7 @@ def partition(
         )
         write_run_report(folder, report)
         write_manifest(folder, manifest)
-    return PartitionResult(path=target, manifest=manifest, quality=quality, **report.model_dump())
+    return PartitionResult(path=target, manifest=manifest, quality=quality, ids=graph.ids, **report.model_dump())
 
 
 def plan(
@@ -312,8 +330,7 @@ def plan(
         As `partition`; CapacityError where the budget cannot work.
     """
     with tempfile.TemporaryDirectory() as folder, ScratchDir(Path(folder) / "scratch") as scratch:
-        table = open_node_table(_place(nodes), _path(features), config.node_columns, config.num_nodes, scratch)
-        return _make_plan(config, _open_edges(config, edges, table))
+        return _make_plan(config, _open(config, edges, nodes, _path(features), scratch).source)
 
 
 def inspect(path: Path | str) -> QualityReport:
@@ -347,6 +364,21 @@ def verify(path: Path | str) -> list[str]:
     ]
 
 
+def lookup(path: Path | str, original: str, node_type: str | None = None) -> list[dict[str, Any]]:
+    """Return where the nodes with an id of the input are: `id`, `type`, `nid`, `owner`, `parts`.
+
+    Raises
+    ------
+    AseprError
+        No node has the id; there is no such type; a file is missing or damaged.
+    """
+    found = find_node(Path(path), original, node_type)
+    if not found:
+        where = f" of type '{node_type}'" if node_type else ""
+        raise ConfigError(f"{path}: --id must be the id of a node{where}, got '{original}'; check the id")
+    return found
+
+
 def peak_rss_bytes() -> int:
     """Return the peak resident memory of this process in bytes."""
     unit = 1 if sys.platform == "darwin" else 1024
@@ -361,7 +393,12 @@ class _Graph:
     degrees: Degrees
     table: NodeTable
     features: FeatureSource | None
-    edge_features: FeatureSource | None
+    edge_table: EdgeTable
+    ids: IdDecision = ALREADY_NIDS
+    maps: tuple[IdMap, ...] = ()
+    type_offsets: tuple[int, ...] = ()
+    node_types: tuple[str, ...] = ()
+    edge_types: tuple[tuple[str, str, str], ...] = ()
 
 
 class _Clock:
@@ -424,25 +461,100 @@ def _read(
     clock: _Clock,
 ) -> _Graph:
     clock.phase("read")
-    table = open_node_table(nodes, features, config.node_columns, config.num_nodes, scratch)
-    edges = _open_edges(config, edges, table)
-    _check_disk(_make_plan(config, edges), scratch.path)
-    table = table or NodeTable(num_nodes=edges.num_nodes)
-    if config.aggregate is not None and table.features is None:
+    graph = _open(config, edges, nodes, features, scratch)
+    if config.aggregate is not None and graph.table.features is None:
         raise ConfigError(f"aggregate must come with node features, got '{config.aggregate}' and none; give --features")
-    if edges.num_nodes != table.num_nodes:
-        raise EdgeSourceError(f"edges: num_nodes must be {table.num_nodes} as in the node file, got {edges.num_nodes}")
-    if config.num_parts > table.num_nodes:
+    if config.num_parts > graph.table.num_nodes:
         raise CapacityError(
-            f"num_parts must be at most {table.num_nodes}, the nodes, got {config.num_parts}; ask for fewer parts"
+            f"num_parts must be at most {graph.table.num_nodes}, the nodes, got {config.num_parts}; ask for fewer parts"
         )
-    source = _Observed(edges, clock.progress)
-    return _Graph(
+    _check_disk(_make_plan(config, graph.source), scratch.path)
+    source = _Observed(graph.source, clock.progress)
+    return replace(
+        graph,
         source=source,
         degrees=count_degrees(source),
-        table=table,
-        features=_reduced(config, table.features, scratch),
-        edge_features=_open_edge_features(edge_features, source.num_edges),
+        features=_reduced(config, graph.table.features, scratch),
+        edge_table=replace(graph.edge_table, features=_open_edge_features(edge_features, source.num_edges)),
+    )
+
+
+def _open(
+    config: PipelineConfig,
+    edges: Path | str | EdgeSource,
+    nodes: Path | str | None,
+    features: Path | None,
+    scratch: ScratchDir,
+) -> _Graph:
+    ids, files = ALREADY_NIDS, None
+    if isinstance(edges, Path | str):
+        files = _files(config, edges, nodes, features)
+        ids = _decide(config, files)
+        if ids.mode == "map":
+            return _map(config, files, ids, scratch)
+    table = open_node_table(nodes, features, config.node_columns, config.num_nodes, scratch)
+    source = _open_edges(config, edges, table)
+    table = table or NodeTable(num_nodes=source.num_nodes)
+    if source.num_nodes != table.num_nodes:
+        raise EdgeSourceError(f"edges: num_nodes must be {table.num_nodes} as in the node file, got {source.num_nodes}")
+    return _Graph(source=source, degrees=NO_DEGREES, table=table, features=None, edge_table=EdgeTable(), ids=ids)
+
+
+def _files(config: PipelineConfig, edges: Path | str, nodes: Path | str | None, features: Path | None) -> GraphFiles:
+    """Return the one-typed graph that the options describe."""
+    table = open_table(edges)
+    src, dst = find_ends(table, config.edge_columns)
+    tables = () if nodes is None else (open_table(nodes),)
+    if tables and config.node_columns.id not in tables[0].names:
+        raise NodeSourceError(
+            f"{nodes}: must have a column '{config.node_columns.id}', got {', '.join(tables[0].names)}; "
+            "name it with --id"
+        )
+    return GraphFiles(
+        nodes=(NodeFiles(tables=tables, columns=config.node_columns, features=features),),
+        edges=(EdgeFiles(table=table, columns=replace(config.edge_columns, src=src, dst=dst)),),
+    )
+
+
+def _decide(config: PipelineConfig, files: GraphFiles) -> IdDecision:
+    stated = None
+    if config.num_nodes is not None:
+        stated = "--num-nodes"
+    elif files.nodes[0].features is not None:
+        stated = "the feature file"
+    elif files.edges[0].table.num_nodes is not None:
+        stated = "the edge file"
+    return decide_ids(config.ids, files.node_keys(), [e.keys() for e in files.edges], rows_are_nids=stated)
+
+
+def _map(config: PipelineConfig, files: GraphFiles, ids: IdDecision, scratch: ScratchDir) -> _Graph:
+    if not files.node_types and files.nodes[0].features is not None and not files.nodes[0].tables:
+        raise ConfigError(
+            f"--features: rows must belong to rows of a node file where ids are mapped ({ids.reason}), got no node "
+            "file; give --nodes, or --ids dense"
+        )
+    folder = scratch.path / "ids"
+    mapped = map_graph(
+        files,
+        scratch,
+        folder,
+        scratch.path.parent / MAP_FOLDER,
+        memory_bytes=config.memory_bytes,
+        chunk_edges=config.chunk_edges,
+        allow_negative=config.ids == "map",
+    )
+    shutil.rmtree(folder)
+    return _Graph(
+        source=mapped.source,
+        degrees=NO_DEGREES,
+        table=mapped.table,
+        features=None,
+        edge_table=mapped.edge_table,
+        ids=ids,
+        maps=mapped.maps,
+        type_offsets=mapped.offsets,
+        node_types=files.node_types,
+        edge_types=files.edge_types,
     )
 
 
@@ -528,12 +640,14 @@ def _write(
     clock.phase("write shards")
     edges = bucket_edges(graph.source, assignment, scratch)
     halo = HaloIndex(assignment, scratch)
-    writer = ShardWriter(folder, graph.degrees, graph.table, graph.features, graph.edge_features, aggregates)
+    writer = ShardWriter(
+        folder, graph.degrees, graph.table, graph.features, graph.edge_table, graph.type_offsets, aggregates
+    )
     entries = []
     for rank in range(assignment.num_parts):
         nodes = halo.nodes(rank)
         entries.append(writer.write_part(nodes, halo.plan(rank, nodes), edges.read(rank)))
-    return entries
+    return write_part_ids(folder, entries, graph.maps, assignment.owner)
 
 
 def _manifest(config: PipelineConfig, graph: _Graph, entries: Sequence[PartEntry], assignment: Assignment) -> Manifest:
@@ -546,7 +660,7 @@ def _manifest(config: PipelineConfig, graph: _Graph, entries: Sequence[PartEntry
         method=config.method,
         num_classes=0 if label is None else int(label.max()) + 1,
         feature_width=0 if graph.features is None else graph.features.width,
-        edge_feature_width=0 if graph.edge_features is None else graph.edge_features.width,
+        edge_feature_width=0 if graph.edge_table.features is None else graph.edge_table.features.width,
         aggregate=config.aggregate,
         split_sizes=_split_sizes(graph.table),
         config={
@@ -559,9 +673,16 @@ def _manifest(config: PipelineConfig, graph: _Graph, entries: Sequence[PartEntry
             "seed": config.seed,
             "capacities": list(config.capacities),
             "reduce_features": config.reduce_features,
+            "ids": graph.ids.mode,
+            "ids_reason": graph.ids.reason,
         },
         quality={},
         parts=list(entries),
+        node_types=list(graph.node_types),
+        edge_types=list(graph.edge_types),
+        node_type_offsets=list(graph.type_offsets),
+        node_feature_widths=[0 if f is None else f.width for f in graph.table.features_by_type],
+        id_maps=[id_map_entry(kept.path) for kept in graph.maps],
     )
 
 

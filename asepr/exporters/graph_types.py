@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -65,9 +64,8 @@ class GraphTypes:
 
     def features_of(self, shard: Shard, code: int) -> FloatArray | None:
         """Return float32 (local rows of the type, F) in local order, or None where the type has no features."""
-        typed = getattr(shard, "features_of", None)
-        if typed is not None and not self.ignored:
-            return cast(FloatArray | None, typed(code))
+        if shard.manifest.node_types and not self.ignored:
+            return shard.features_of(code)
         if shard.features is None or len(self.nodes) == 1:
             return shard.features
         features: FloatArray = shard.features[self.node_codes(shard) == code]
@@ -84,7 +82,7 @@ def find_types(shards: Sequence[Shard], ignore: bool) -> GraphTypes:
         See one type of nodes and one of edges, whatever the shards hold.
     """
     nodes = _node_types(shards, ignore)
-    named: list[EdgeType] = [] if ignore else getattr(shards[0].manifest, "edge_types", [])
+    named: list[EdgeType] = [] if ignore else shards[0].manifest.edge_types
     if named:
         src, dst = (np.array([nodes.index(edge[end]) for edge in named], dtype=np.int64) for end in (0, 2))
         keys = _key(src, np.arange(len(named)), dst, len(nodes))
@@ -107,7 +105,7 @@ def find_types(shards: Sequence[Shard], ignore: bool) -> GraphTypes:
 def _node_types(shards: Sequence[Shard], ignore: bool) -> tuple[str, ...]:
     if ignore:
         return (ONE_NODE_TYPE,)
-    named: list[str] = getattr(shards[0].manifest, "node_types", [])
+    named: list[str] = shards[0].manifest.node_types
     if named:
         return tuple(named)
     codes = [shard.ntype for shard in shards if shard.ntype is not None]

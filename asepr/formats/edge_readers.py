@@ -98,7 +98,7 @@ class TableEdgeReader:
     def __init__(self, table: Table, columns: EdgeColumns) -> None:
         self.path: Path | str = table.name
         self.num_nodes = table.num_nodes
-        self._src, self._dst = _find_ends(table, columns)
+        self._src, self._dst = find_ends(table, columns)
         self._etype = columns.etype if columns.etype in table.names else None
         self._weight = columns.weight if columns.weight in table.names else None
         self.has_etype, self.has_weight = self._etype is not None, self._weight is not None
@@ -198,7 +198,14 @@ def _is_integer(text: Any) -> bool:
     return True
 
 
-def _find_ends(table: Table, columns: EdgeColumns) -> tuple[str, str]:
+def find_ends(table: Table, columns: EdgeColumns) -> tuple[str, str]:
+    """Return the columns of source and destination: those named, or the first two of a table without names.
+
+    Raises
+    ------
+    EdgeSourceError
+        There are no such columns.
+    """
     names = table.names
     if not table.has_names and columns.src not in names and columns.dst not in names:
         if len(names) < 2:

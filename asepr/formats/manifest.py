@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -12,6 +14,7 @@ from asepr.contracts import MAX_PARTS, Aggregate
 from asepr.errors import ShardError
 
 MANIFEST_NAME = "manifest.json"
+MAP_FOLDER = "ids"
 FORMAT_VERSION: Final = 1
 
 
@@ -36,6 +39,14 @@ class PartEntry(_Record):
     files: dict[str, FileEntry]
 
 
+class IdMapEntry(_Record):
+    """The map of one node type below `ids/`: row i is the id of node `node_type_offsets[type] + i`."""
+
+    name: str = Field(pattern=r"^[0-9]{5}\.parquet$")
+    num_bytes: int = Field(ge=0)
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+
+
 class Manifest(_Record):
     """The whole dataset. Field names are the keys of the JSON file.
 
@@ -58,6 +69,12 @@ class Manifest(_Record):
     config: dict[str, Any]
     quality: dict[str, Any]
     parts: list[PartEntry]
+    node_types: list[str] = []
+    edge_types: list[tuple[str, str, str]] = []
+    node_type_offsets: list[int] = []
+    node_feature_widths: list[int] = []
+    id_maps: list[IdMapEntry] = []
+    held_out: dict[Literal["train", "val", "test"], int] = {}
 
     def model_post_init(self, context: Any) -> None:
         """Check what one field says of another."""
@@ -68,8 +85,29 @@ class Manifest(_Record):
             if part.folder != part_folder(rank):
                 raise ValueError(f"parts[{rank}].folder must be {part_folder(rank)}, got {part.folder}")
             for name in part.files:
-                if name not in FILE_NAMES:
+                if name not in FILE_NAMES and not _BY_TYPE.fullmatch(name):
                     raise ValueError(f"parts[{rank}].files must be among {', '.join(FILE_NAMES)}, got {name!r}")
+        self._check_types()
+
+    def _check_types(self) -> None:
+        types = len(self.node_types)
+        offsets = self.node_type_offsets
+        if types and (
+            len(offsets) != types + 1
+            or offsets[0] != 0
+            or offsets[-1] != self.num_nodes
+            or any(a > b for a, b in pairwise(offsets))
+        ):
+            raise ValueError(f"node_type_offsets must ascend from 0 to {self.num_nodes} by type, got {offsets}")
+        if len(set(self.node_types)) != types:
+            raise ValueError(f"node_types must differ from one another, got {self.node_types}")
+        if self.node_feature_widths and len(self.node_feature_widths) != types:
+            raise ValueError(f"node_feature_widths must be one a node type, got {self.node_feature_widths}")
+        if self.id_maps and [entry.name for entry in self.id_maps] != [map_file(t) for t in range(max(types, 1))]:
+            raise ValueError(f"id_maps must be one a node type, got {[entry.name for entry in self.id_maps]}")
+        for source, _, target in self.edge_types:
+            if types and not {source, target} <= set(self.node_types):
+                raise ValueError(f"edge_types must join node types, got {source} and {target}")
 
 
 FILE_NAMES = (
@@ -78,10 +116,34 @@ FILE_NAMES = (
     "aggregates.arrow",
     "edges.arrow",
     "edge_features.arrow",
+    "held_out.arrow",
     "send.arrow",
     "peers.arrow",
 )
-"""Every file a part may have; those of features and aggregates only where there are any."""
+"""Every file a part may have, beside `features-TTTTT.arrow` and `ids-TTTTT.parquet`, one a node type."""
+
+_BY_TYPE = re.compile(r"features-[0-9]{5}\.arrow|ids-[0-9]{5}\.parquet")
+
+
+def id_file(ntype: int) -> str:
+    """Return the name of a part's file of the ids of one node type."""
+    return f"ids-{ntype:05d}.parquet"
+
+
+def feature_file(ntype: int) -> str:
+    """Return the name of a part's file of the features of one node type."""
+    return f"features-{ntype:05d}.arrow"
+
+
+def map_file(ntype: int) -> str:
+    """Return the name of the map of one node type, below `ids/`."""
+    return f"{ntype:05d}.parquet"
+
+
+def id_map_entry(path: Path) -> IdMapEntry:
+    """Return name, size and checksum of a map."""
+    entry = file_entry(path)
+    return IdMapEntry(name=path.name, num_bytes=entry.num_bytes, sha256=entry.sha256)
 
 
 def part_folder(rank: int) -> str:

@@ -337,3 +337,14 @@ def _as_matrix(path: Path | str, name: str, column: pa.Array, first_row: int) ->
         )
     flat: FloatArray = column.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
     return flat.reshape(len(column), -1)
+
+
+def feature_matrix(where: Path | str, names: list[str], batch: pa.RecordBatch, first_row: int) -> FloatArray:
+    """Return columns of numbers, or of lists of numbers, side by side: float32 (rows, F).
+
+    Raises
+    ------
+    NodeSourceError
+        A value is missing, or no number; lists differ in length.
+    """
+    return np.concatenate([_as_matrix(where, name, batch.column(name), first_row) for name in names], axis=1)

@@ -2,15 +2,17 @@
 
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from asepr.contracts import ByteArray, FloatArray, HaloPlan, IdArray, PartArray
+from asepr.contracts import SPLIT_CODES, ByteArray, FloatArray, HaloPlan, IdArray, PartArray
 from asepr.errors import ShardError
 from asepr.formats.arrow_io import Columns, map_columns
-from asepr.formats.manifest import Manifest, read_manifest
+from asepr.formats.manifest import Manifest, feature_file, id_file, read_manifest
 
 LocalIds = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 _S = TypeVar("_S", bound="Shard")
@@ -117,6 +119,77 @@ class Shard:
             return None
         return self._map("features.arrow", self.num_local)["feat"]
 
+    def features_of(self, node_type: str | int) -> FloatArray | None:
+        """Return the features of the local rows of one type, in local order.
+
+        Parameters
+        ----------
+        node_type : str or int
+            Name, or code as in `ntype`.
+
+        Returns
+        -------
+        float32 (local rows of the type, F of the type), or None where the type has no features
+
+        Raises
+        ------
+        ShardError
+            The dataset has no such type.
+        """
+        code = self._type_code(node_type)
+        if feature_file(code) in self.entry.files:
+            return self._map(feature_file(code))["feat"]
+        features = self.features
+        if features is None or self.ntype is None:
+            return features
+        rows: FloatArray = features[self.ntype == code]
+        return rows
+
+    def original_ids(self, node_type: str | int = 0) -> pa.ChunkedArray:
+        """Return the ids in the input of the inner nodes of one type, in local order.
+
+        Raises
+        ------
+        ShardError
+            The dataset has no such type, or the part's file of ids is missing or damaged.
+        """
+        code = self._type_code(node_type)
+        if id_file(code) in self.entry.files:
+            return read_ids(self.path / id_file(code))
+        offsets = self.manifest.node_type_offsets or [0, self.manifest.num_nodes]
+        inner = self.nid[: self.num_inner]
+        low, high = offsets[code : code + 2]
+        return pa.chunked_array([inner[(inner >= low) & (inner < high)] - low])
+
+    def held_out_edges(self, split: str) -> tuple[IdArray, IdArray, PartArray | None]:
+        """Return the edges of one split that were held out of message passing.
+
+        Parameters
+        ----------
+        split : str
+            `train`, `val` or `test`. Training edges are those that lie in the shard; as held out are
+            returned only those that are not.
+
+        Returns
+        -------
+        src, dst : int64 (M,)
+            Global ids; the source is owned by this part.
+        etype : int32 (M,), or None where there is one type
+
+        Raises
+        ------
+        ShardError
+            There is no such split.
+        """
+        if split not in SPLIT_CODES or not split:
+            raise ShardError(f"split must be train, val or test, got '{split}'; choose one")
+        if "held_out.arrow" not in self.entry.files:
+            return np.empty(0, np.int64), np.empty(0, np.int64), None
+        columns = self._map("held_out.arrow")
+        rows = columns["split"] == SPLIT_CODES[split]
+        etype = columns["etype"][rows] if "etype" in columns else None
+        return columns["src"][rows], columns["dst"][rows], etype
+
     @property
     def aggregates(self) -> FloatArray | None:
         """Aggregate of the features of each local row's global in-neighbours, float32 (num_local, F), or None.
@@ -159,6 +232,21 @@ class Shard:
             return None
         return self._map("edge_features.arrow", self.num_edges)["feat"]
 
+    @property
+    def time(self) -> npt.NDArray[Any] | None:
+        """Time of each edge, int64 or float64 (num_edges,); None where edges have none."""
+        return self._edges.get("time")
+
+    @property
+    def input_row(self) -> IdArray:
+        """Input row that each edge came from, int64 (num_edges,); -1 for a self-loop that was added."""
+        return self._edges.get("input_row", self.eid)
+
+    @property
+    def reverse(self) -> npt.NDArray[np.uint8] | None:
+        """1 for each edge that was added as the reverse of its input row, uint8 (num_edges,); None without any."""
+        return self._edges.get("reverse")
+
     @cached_property
     def plan(self) -> HaloPlan:
         """Which rows go to, and come from, each peer."""
@@ -171,6 +259,13 @@ class Shard:
             send_offsets=peers["send_offset"],
             recv_offsets=peers["recv_offset"],
         )
+
+    def _type_code(self, node_type: str | int) -> int:
+        names = self.manifest.node_types
+        code = names.index(node_type) if node_type in names else node_type
+        if not isinstance(code, int) or not 0 <= code < max(len(names), 1):
+            raise ShardError(f"{self.path}: node type must be among {', '.join(names) or '0'}, got '{node_type}'")
+        return code
 
     @cached_property
     def _nodes(self) -> Columns:
@@ -201,3 +296,18 @@ def open_all(folder: Path | str, kind: type[_S]) -> list[_S]:
     """
     manifest = read_manifest(Path(folder))
     return [kind(folder, rank, manifest) for rank in range(manifest.num_parts)]
+
+
+def read_ids(path: Path) -> pa.ChunkedArray:
+    """Return the ids of a map, or of a part's file of ids.
+
+    Raises
+    ------
+    ShardError
+        It is missing or damaged.
+    """
+    try:
+        return pq.read_table(path, columns=["id"]).column("id")
+    except (pa.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise ShardError(f"{path}: must be a whole Parquet file, got: {reason}; copy it again") from error

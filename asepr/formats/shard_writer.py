@@ -1,14 +1,15 @@
 """Writing a part's folder: nodes, features, edges, and whom it exchanges rows with."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from asepr.contracts import Degrees, FeatureSource, HaloPlan, IdArray, LocalNodes, NodeTable
+from asepr.contracts import Degrees, EdgeTable, FeatureSource, HaloPlan, IdArray, LocalNodes, NodeTable
 from asepr.formats.arrow_io import Columns, write_columns
-from asepr.formats.manifest import FileEntry, PartEntry, file_entry, part_folder
+from asepr.formats.manifest import FileEntry, PartEntry, feature_file, file_entry, part_folder
 
 
 class ShardWriter:
@@ -20,8 +21,11 @@ class ShardWriter:
         The dataset folder; it exists.
     degrees : Degrees
     table : NodeTable
-    features, edge_features : FeatureSource or None
-        What the shards carry; rows in nid order and in input order.
+    features : FeatureSource or None
+        Of all nodes, in nid order.
+    edge_table : EdgeTable or None
+    type_offsets : sequence of int
+        First nid of each node type, and N; needed where `table` has features by type.
     aggregates : FeatureSource, optional
         Of each node's in-neighbours' features; rows in nid order.
 
@@ -36,14 +40,16 @@ class ShardWriter:
         degrees: Degrees,
         table: NodeTable,
         features: FeatureSource | None,
-        edge_features: FeatureSource | None,
+        edge_table: EdgeTable | None = None,
+        type_offsets: Sequence[int] = (),
         aggregates: FeatureSource | None = None,
     ) -> None:
         self._folder = folder
         self._degrees = degrees
         self._table = table
         self._features = features
-        self._edge_features = edge_features
+        self._edge_table = edge_table or EdgeTable()
+        self._type_offsets = list(type_offsets)
         self._aggregates = aggregates
         self._row_of = np.zeros(table.num_nodes, dtype=_row_dtype(table.num_nodes))
 
@@ -71,10 +77,15 @@ class ShardWriter:
         }
         if self._features is not None:
             files["features.arrow"] = {"feat": self._features.read(nodes.nid)}
+        for ntype, features in enumerate(self._table.features_by_type):
+            if features is not None:
+                low, high = self._type_offsets[ntype : ntype + 2]
+                rows = nodes.nid[(nodes.nid >= low) & (nodes.nid < high)] - low
+                files[feature_file(ntype)] = {"feat": features.read(rows)}
         if self._aggregates is not None:
             files["aggregates.arrow"] = {"feat": self._aggregates.read(nodes.nid)}
-        if self._edge_features is not None:
-            files["edge_features.arrow"] = {"feat": self._edge_features.read(edges["eid"])}
+        if self._edge_table.features is not None:
+            files["edge_features.arrow"] = {"feat": self._edge_table.features.read(edges["eid"])}
         return PartEntry(
             folder=folder.name,
             num_inner=plan.num_inner,
@@ -102,7 +113,8 @@ class ShardWriter:
             "eid": np.ascontiguousarray(edges["eid"]),
         }
         more = [name for name in ("etype", "weight") if name in (edges.dtype.names or ())]
-        return columns | {name: np.ascontiguousarray(edges[name]) for name in more}
+        columns |= {name: np.ascontiguousarray(edges[name]) for name in more}
+        return columns | self._edge_table.columns(columns["eid"])
 
     def _rows(self, nid: IdArray, dtype: type[np.integer[Any]]) -> npt.NDArray[Any]:
         return self._row_of[nid].astype(dtype)

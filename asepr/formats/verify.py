@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from asepr.errors import ShardError
-from asepr.formats.manifest import file_entry, read_manifest
-from asepr.formats.shard import Shard, open_all
+from asepr.formats.manifest import MAP_FOLDER, FileEntry, IdMapEntry, file_entry, read_manifest
+from asepr.formats.shard import Shard, open_all, read_ids
 
 
 def find_faults(folder: Path) -> list[str]:
@@ -27,21 +27,29 @@ def find_faults(folder: Path) -> list[str]:
     try:
         for shard in shards:
             faults += _part_faults(shard)
-        return faults or [*_node_faults(shards), *_edge_faults(shards), *_exchange_faults(shards)]
+        return faults or [
+            *_node_faults(shards),
+            *_edge_faults(shards),
+            *_exchange_faults(shards),
+            *_id_faults(folder, shards),
+        ]
     except ShardError as error:
         return [*faults, str(error)]
 
 
 def _file_faults(folder: Path) -> Iterator[str]:
-    for part in read_manifest(folder).parts:
-        for name, entry in part.files.items():
-            path = folder / part.folder / name
-            if not path.is_file():
-                yield f"{path}: must be there, got nothing; copy it again"
-            elif path.stat().st_size != entry.num_bytes:
-                yield f"{path}: must have {entry.num_bytes} bytes, got {path.stat().st_size}; copy it again"
-            elif file_entry(path).sha256 != entry.sha256:
-                yield f"{path}: must have SHA-256 {entry.sha256[:12]}..., got another; copy it again"
+    manifest = read_manifest(folder)
+    listed: list[tuple[Path, FileEntry | IdMapEntry]] = [
+        (folder / part.folder / name, entry) for part in manifest.parts for name, entry in part.files.items()
+    ]
+    listed += [(folder / MAP_FOLDER / entry.name, entry) for entry in manifest.id_maps]
+    for path, entry in listed:
+        if not path.is_file():
+            yield f"{path}: must be there, got nothing; copy it again"
+        elif path.stat().st_size != entry.num_bytes:
+            yield f"{path}: must have {entry.num_bytes} bytes, got {path.stat().st_size}; copy it again"
+        elif file_entry(path).sha256 != entry.sha256:
+            yield f"{path}: must have SHA-256 {entry.sha256[:12]}..., got another; copy it again"
 
 
 def _part_faults(shard: Shard) -> list[str]:
@@ -126,3 +134,20 @@ def _exchange_faults(shards: Sequence[Shard]) -> Iterator[str]:
                 original, copy = getattr(sender, name), getattr(receiver, name)
                 if original is not None and not np.array_equal(original[rows], copy[copies]):
                     yield f"{pair}: {name} of copies must equal that of their originals"
+
+
+def _id_faults(folder: Path, shards: Sequence[Shard]) -> Iterator[str]:
+    """Check that each part's ids are those of the map, which has one for each node."""
+    manifest = shards[0].manifest
+    offsets = manifest.node_type_offsets or [0, manifest.num_nodes]
+    for ntype, entry in enumerate(manifest.id_maps):
+        low, high = offsets[ntype : ntype + 2]
+        kept = read_ids(folder / MAP_FOLDER / entry.name)
+        if len(kept) != high - low:
+            yield f"{folder / MAP_FOLDER / entry.name}: must have {high - low} ids, got {len(kept)}"
+            continue
+        for shard in shards:
+            inner = shard.nid[: shard.num_inner]
+            inner = inner[(inner >= low) & (inner < high)] - low
+            if not shard.original_ids(ntype).equals(kept.take(inner)):
+                yield f"{shard.path}: ids of inner nodes must be those of the map"

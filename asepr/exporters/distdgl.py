@@ -15,7 +15,6 @@ import torch
 from dgl.data.utils import load_tensors, save_tensors
 
 from asepr.contracts import IdArray
-from asepr.errors import ShardError
 from asepr.exporters.export_graph import ExportGraph, ExportPart
 from asepr.formats.arrow_io import Columns
 
@@ -38,18 +37,12 @@ def write(graph: ExportGraph, folder: Path) -> dict[str, Any]:
     dict
         `config`, the name of the file to give to DistDGL.
 
-    Raises
-    ------
-    ShardError
-        A type's name holds a colon or a slash, which DistDGL would take apart at the wrong place.
-
     Notes
     -----
     Ids are part-major, then by type, then by nid or eid. Inner nodes come first, in that order, then
     halo nodes in ascending id; edges are the in-edges of inner nodes in ascending id, and no others: an edge into
     a halo node makes DGL count neighbours twice (dmlc/dgl#7473).
     """
-    _check_names(graph)
     for part in graph.parts():
         place = folder / f"part{part.rank}"
         place.mkdir()
@@ -82,12 +75,6 @@ def find_faults(graph: ExportGraph, folder: Path) -> Iterator[str]:
                 yield f"{folder / f'part{part.rank}'}: {fault}"
     except (dgl.DGLError, OSError, KeyError, IndexError, ValueError, RuntimeError) as error:
         yield f"{folder}: must be whole, got: {' '.join(str(error).split())[:200]}"
-
-
-def _check_names(graph: ExportGraph) -> None:
-    for name in {*graph.types.nodes, *(part for edge in graph.types.edges for part in edge)}:
-        if ":" in name or "/" in name:
-            raise ShardError(f"{graph.path}: type names must be without ':' and '/', got '{name}'; rename the type")
 
 
 def _id_starts(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -1,5 +1,6 @@
 """Names of node and edge types, and which nodes and edges are of which."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -80,9 +81,15 @@ def find_types(shards: Sequence[Shard], ignore: bool) -> GraphTypes:
     shards : all of them
     ignore : bool
         See one type of nodes and one of edges, whatever the shards hold.
+
+    Raises
+    ------
+    ShardError
+        A name cannot be part of a path and of DistDGL's `src:relation:dst`.
     """
     nodes = _node_types(shards, ignore)
     named: list[EdgeType] = [] if ignore else shards[0].manifest.edge_types
+    _check_names({*nodes, *(name for edge in named for name in edge)})
     if named:
         src, dst = (np.array([nodes.index(edge[end]) for edge in named], dtype=np.int64) for end in (0, 2))
         keys = _key(src, np.arange(len(named)), dst, len(nodes))
@@ -100,6 +107,14 @@ def find_types(shards: Sequence[Shard], ignore: bool) -> GraphTypes:
         for key in keys
     )
     return GraphTypes(nodes=nodes, edges=edges, ignored=ignore, keys=keys)
+
+
+def _check_names(names: set[str]) -> None:
+    for name in sorted(names):
+        if not re.fullmatch(r"[^:/\\\x00.][^:/\\\x00]*", name):
+            raise ShardError(
+                f"type names must be without ':', '/', a backslash and a leading '.', got {name!r}; rename the type"
+            )
 
 
 def _node_types(shards: Sequence[Shard], ignore: bool) -> tuple[str, ...]:

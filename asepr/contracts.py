@@ -137,24 +137,11 @@ class EdgeTable:
     Attributes
     ----------
     time : int64 or float64 (E,), or None where edges have no time
-    split : uint8 (E,), a value of `SPLIT_CODES`; None where edges have no split
-    input_row : int64 (E,), or None where edge i is input row i
-        The input row that an edge came from; -1 for a self-loop that was added.
-    reverse : uint8 (E,), or None where no edge was turned round
-        1 for an edge that was added as the reverse of an input row.
     features : FeatureSource of one row an edge, or None
     """
 
     time: npt.NDArray[Any] | None = None
-    split: ByteArray | None = None
-    input_row: IdArray | None = None
-    reverse: ByteArray | None = None
     features: FeatureSource | None = None
-
-    def columns(self, eid: IdArray) -> dict[str, npt.NDArray[Any]]:
-        """Return the columns that shards keep beside their edges, of the edges asked for."""
-        known = {"time": self.time, "input_row": self.input_row, "reverse": self.reverse}
-        return {name: np.array(values[eid]) for name, values in known.items() if values is not None}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

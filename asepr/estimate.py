@@ -13,7 +13,8 @@ from asepr.contracts import EdgeSource, IdArray
 from asepr.errors import CapacityError
 from asepr.formats.edge_readers import find_ends
 from asepr.formats.edge_sources import ArrayEdgeSource
-from asepr.formats.tables import open_table
+from asepr.formats.graph_description import is_description, read_description
+from asepr.formats.tables import Table, open_table
 from asepr.partition.plan import Form, Plan, make_plan
 from asepr.pipeline import PipelineConfig, partition
 
@@ -97,8 +98,7 @@ class _Reads:
 
 def _read_sample(edges: Path | str, config: PipelineConfig) -> _Read:
     since = time.perf_counter()
-    table = open_table(edges)
-    ends = find_ends(table, config.edge_columns)
+    table, ends = _edge_table(edges, config)
     batches: list[pa.RecordBatch] = []
     num_read = 0
     for batch in table.batches(ends, SAMPLE_EDGES):
@@ -109,10 +109,22 @@ def _read_sample(edges: Path | str, config: PipelineConfig) -> _Read:
     seconds = time.perf_counter() - since
     rows = pa.Table.from_batches(batches).slice(0, SAMPLE_EDGES)
     # Ids of any kind, numbered as they appear: what they are is of no matter to time.
-    both = pa.chunked_array([*rows.column(ends[0]).chunks, *rows.column(ends[1]).chunks])
+    columns = [rows.column(name) for name in ends]
+    if columns[0].type != columns[1].type:
+        columns = [column.cast(pa.string()) for column in columns]
+    both = pa.chunked_array([*columns[0].chunks, *columns[1].chunks])
     number: IdArray = both.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
     src, dst = np.split(number, 2)
     return _Read(src=src, dst=dst, seconds_per_edge=seconds / num_read)
+
+
+def _edge_table(edges: Path | str, config: PipelineConfig) -> tuple[Table, tuple[str, str]]:
+    """Return the edges, or the first table of them, and the columns of both ends."""
+    if is_description(edges):
+        first = read_description(Path(edges)).edges[0]
+        return first.table, (first.columns.src, first.columns.dst)
+    table = open_table(edges)
+    return table, find_ends(table, config.edge_columns)
 
 
 def _fold(read: _Read, planned: Plan, num_parts: int) -> ArrayEdgeSource:

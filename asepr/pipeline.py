@@ -36,6 +36,7 @@ from asepr.contracts import (
 from asepr.errors import CapacityError, ConfigError, EdgeSourceError, NodeSourceError, OutputError
 from asepr.formats.edge_readers import EdgeColumns, find_ends
 from asepr.formats.edge_sources import CHUNK_EDGES, open_edge_source
+from asepr.formats.graph_description import is_description, read_description
 from asepr.formats.graph_files import EdgeFiles, GraphFiles, NodeFiles, map_graph
 from asepr.formats.id_maps import find_node, write_part_ids
 from asepr.formats.ids import ID_MODES, IdDecision, IdMap, IdMode, decide_ids
@@ -475,6 +476,10 @@ def _read(
         source=source,
         degrees=count_degrees(source),
         features=_reduced(config, graph.table.features, scratch),
+        table=replace(
+            graph.table,
+            features_by_type=tuple(_reduced(config, own, scratch) for own in graph.table.features_by_type),
+        ),
         edge_table=replace(graph.edge_table, features=_open_edge_features(edge_features, source.num_edges)),
     )
 
@@ -487,6 +492,8 @@ def _open(
     scratch: ScratchDir,
 ) -> _Graph:
     ids, files = ALREADY_NIDS, None
+    if isinstance(edges, Path | str) and is_description(edges):
+        return _described(config, Path(edges), nodes, features, scratch)
     if isinstance(edges, Path | str):
         files = _files(config, edges, nodes, features)
         ids = _decide(config, files)
@@ -498,6 +505,18 @@ def _open(
     if source.num_nodes != table.num_nodes:
         raise EdgeSourceError(f"edges: num_nodes must be {table.num_nodes} as in the node file, got {source.num_nodes}")
     return _Graph(source=source, degrees=NO_DEGREES, table=table, features=None, edge_table=EdgeTable(), ids=ids)
+
+
+def _described(
+    config: PipelineConfig, path: Path, nodes: Path | str | None, features: Path | None, scratch: ScratchDir
+) -> _Graph:
+    if nodes is not None or features is not None or config.num_nodes is not None or config.ids == "dense":
+        raise ConfigError(
+            f"{path}: a graph description must stand alone, got --nodes, --features, --num-nodes or --ids dense beside "
+            "it; name files in the description"
+        )
+    ids = IdDecision(mode="map", reason="ids of several types are numbered type after type")
+    return _map(config, read_description(path), ids, scratch)
 
 
 def _files(config: PipelineConfig, edges: Path | str, nodes: Path | str | None, features: Path | None) -> GraphFiles:

@@ -62,8 +62,8 @@ class EdgeFiles:
         Node types of the ends.
     etype : int, optional
         Type of all edges of the table; None: as the column of edge types says, if there is one.
-    time, split : str, optional
-        Columns of times (integers, floats or timestamps), and of train, val, test.
+    time : str, optional
+        Column of times: integers, floats or timestamps.
     """
 
     table: Table
@@ -72,7 +72,6 @@ class EdgeFiles:
     dst_type: int = 0
     etype: int | None = None
     time: str | None = None
-    split: str | None = None
 
     def keys(self) -> EdgeKeys:
         """Return what the id mapper needs."""
@@ -168,7 +167,7 @@ def map_graph(
     return MappedGraph(
         source=source,
         table=_read_nodes(files, offsets, scratch),
-        edge_table=EdgeTable(time=_store_times(files, firsts, scratch), split=_store_splits(files, firsts, scratch)),
+        edge_table=EdgeTable(time=_store_times(files, firsts, scratch)),
         maps=tuple(mapper.maps),
         offsets=tuple(offsets) if files.node_types else (),
     )
@@ -287,11 +286,6 @@ def _store_times(files: GraphFiles, firsts: list[int], scratch: Scratch) -> npt.
     kinds = [schema_of(e.table, [n]).field(0).type for e, n in zip(files.edges, names, strict=True) if n is not None]
     dtype = np.float64 if any(map(pa.types.is_floating, kinds)) else np.int64
     return _store(files, names, firsts, scratch, "time", dtype)
-
-
-def _store_splits(files: GraphFiles, firsts: list[int], scratch: Scratch) -> ByteArray | None:
-    names = [edges.split for edges in files.edges]
-    return _store(files, names, firsts, scratch, "split", np.uint8)
 
 
 def _store(

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from asepr.contracts import SPLIT_CODES, ByteArray, FloatArray, HaloPlan, IdArray, PartArray
+from asepr.contracts import ByteArray, FloatArray, HaloPlan, IdArray, PartArray
 from asepr.errors import ShardError
 from asepr.formats.arrow_io import Columns, map_columns
 from asepr.formats.manifest import Manifest, feature_file, id_file, read_manifest
@@ -161,35 +161,6 @@ class Shard:
         low, high = offsets[code : code + 2]
         return pa.chunked_array([inner[(inner >= low) & (inner < high)] - low])
 
-    def held_out_edges(self, split: str) -> tuple[IdArray, IdArray, PartArray | None]:
-        """Return the edges of one split that were held out of message passing.
-
-        Parameters
-        ----------
-        split : str
-            `train`, `val` or `test`. Training edges are those that lie in the shard; as held out are
-            returned only those that are not.
-
-        Returns
-        -------
-        src, dst : int64 (M,)
-            Global ids; the source is owned by this part.
-        etype : int32 (M,), or None where there is one type
-
-        Raises
-        ------
-        ShardError
-            There is no such split.
-        """
-        if split not in SPLIT_CODES or not split:
-            raise ShardError(f"split must be train, val or test, got '{split}'; choose one")
-        if "held_out.arrow" not in self.entry.files:
-            return np.empty(0, np.int64), np.empty(0, np.int64), None
-        columns = self._map("held_out.arrow")
-        rows = columns["split"] == SPLIT_CODES[split]
-        etype = columns["etype"][rows] if "etype" in columns else None
-        return columns["src"][rows], columns["dst"][rows], etype
-
     @property
     def aggregates(self) -> FloatArray | None:
         """Aggregate of the features of each local row's global in-neighbours, float32 (num_local, F), or None.
@@ -236,16 +207,6 @@ class Shard:
     def time(self) -> npt.NDArray[Any] | None:
         """Time of each edge, int64 or float64 (num_edges,); None where edges have none."""
         return self._edges.get("time")
-
-    @property
-    def input_row(self) -> IdArray:
-        """Input row that each edge came from, int64 (num_edges,); -1 for a self-loop that was added."""
-        return self._edges.get("input_row", self.eid)
-
-    @property
-    def reverse(self) -> npt.NDArray[np.uint8] | None:
-        """1 for each edge that was added as the reverse of its input row, uint8 (num_edges,); None without any."""
-        return self._edges.get("reverse")
 
     @cached_property
     def plan(self) -> HaloPlan:

@@ -114,7 +114,9 @@ class ShardWriter:
         }
         more = [name for name in ("etype", "weight") if name in (edges.dtype.names or ())]
         columns |= {name: np.ascontiguousarray(edges[name]) for name in more}
-        return columns | self._edge_table.columns(columns["eid"])
+        if self._edge_table.time is not None:
+            columns["time"] = np.array(self._edge_table.time[columns["eid"]])
+        return columns
 
     def _rows(self, nid: IdArray, dtype: type[np.integer[Any]]) -> npt.NDArray[Any]:
         return self._row_of[nid].astype(dtype)

@@ -4,7 +4,7 @@ import os
 
 os.environ.setdefault("DGLBACKEND", "pytorch")
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import dgl
 import numpy as np
@@ -15,6 +15,8 @@ from asepr.contracts import NO_LABEL, SPLIT_CODES
 
 if TYPE_CHECKING:
     from asepr.trainer_plugin.shard_graph import ShardGraph
+
+_Columns: TypeAlias = dict[str, npt.NDArray[Any] | None]
 
 
 def to_dgl(shard: "ShardGraph") -> dgl.DGLGraph:
@@ -30,7 +32,8 @@ def to_dgl(shard: "ShardGraph") -> dgl.DGLGraph:
         `ndata`: `_ID` (global id), `inner_node` (bool), `part_id` (owner), `in_degree` and
         `out_degree` (global), and where the dataset has them `feat`, `label`, `train_mask`,
         `val_mask`, `test_mask` (bool), `ntype`. `edata`: `_ID` (input row), and where the dataset has
-        them `etype`, `weight`, `feat`.
+        them `etype`, `weight`, `time`, `feat`. Where the dataset names its types: a heterograph of all of
+        them, local rows of each type in local order, the same columns by type, `_ID` global for nodes too.
 
     Notes
     -----
@@ -38,27 +41,74 @@ def to_dgl(shard: "ShardGraph") -> dgl.DGLGraph:
     rows once halo rows are filled. On a vertex-cut shard a node's edges may lie in several parts:
     sum locally, then `Exchange.gather`.
     """
+    if shard.manifest.node_types:
+        return _typed(shard)
     graph = dgl.graph((_tensor(shard.src), _tensor(shard.dst)), num_nodes=shard.num_local)
-    nodes: dict[str, npt.NDArray[Any] | None] = {
+    nodes = _node_columns(shard) | {"feat": shard.features, "ntype": shard.ntype}
+    edges: _Columns = {
+        dgl.EID: shard.eid,
+        "time": shard.time,
+        "etype": shard.etype,
+        "weight": shard.weight,
+        "feat": shard.edge_features,
+    }
+    _fill(graph.ndata, nodes)
+    _fill(graph.edata, edges)
+    return graph
+
+
+def _typed(shard: "ShardGraph") -> dgl.DGLGraph:
+    """Return the shard as a heterograph; rows of a type keep their order, so its inner rows come first."""
+    assert shard.ntype is not None
+    names = shard.manifest.node_types
+    rows_of = [np.flatnonzero(shard.ntype == code) for code in range(len(names))]
+    place = np.empty(shard.num_local, dtype=np.int64)
+    for rows in rows_of:
+        place[rows] = np.arange(len(rows))
+    src, dst = place[shard.src], place[shard.dst]
+    etype = np.zeros(shard.num_edges, dtype=np.int32) if shard.etype is None else shard.etype
+    edges_of = [np.flatnonzero(etype == code) for code in range(len(shard.manifest.edge_types))]
+    graph = dgl.heterograph(
+        {
+            name: (_tensor(src[edges]), _tensor(dst[edges]))
+            for name, edges in zip(shard.manifest.edge_types, edges_of, strict=True)
+        },
+        num_nodes_dict={name: len(rows) for name, rows in zip(names, rows_of, strict=True)},
+    )
+    columns = _node_columns(shard)
+    for name, rows in zip(names, rows_of, strict=True):
+        _fill(graph.nodes[name].data, _chosen(columns, rows) | {"feat": shard.features_of(name)})
+    columns = {dgl.EID: shard.eid, "weight": shard.weight, "time": shard.time, "feat": shard.edge_features}
+    for edge_type, edges in zip(shard.manifest.edge_types, edges_of, strict=True):
+        _fill(graph.edges[edge_type].data, _chosen(columns, edges))
+    return graph
+
+
+def _node_columns(shard: "ShardGraph") -> _Columns:
+    """Return what every kind of graph has of its nodes, in local order."""
+    columns: _Columns = {
         dgl.NID: shard.nid,
         "inner_node": np.arange(shard.num_local) < shard.num_inner,
         "part_id": shard.owner,
         "in_degree": shard.in_degree,
         "out_degree": shard.out_degree,
-        "feat": shard.features,
         "label": shard.label,
-        "ntype": shard.ntype,
     }
     if shard.split is not None:
         # As in the manifest's split sizes and the trainer: a node without a label is in no split.
         usable = np.True_ if shard.label is None else shard.label != NO_LABEL
-        nodes |= {f"{name}_mask": (shard.split == code) & usable for name, code in SPLIT_CODES.items() if name}
-    edges = {dgl.EID: shard.eid, "etype": shard.etype, "weight": shard.weight, "feat": shard.edge_features}
-    for frame, columns in ((graph.ndata, nodes), (graph.edata, edges)):
-        for name, values in columns.items():
-            if values is not None:
-                frame[name] = _tensor(values)
-    return graph
+        columns |= {f"{name}_mask": (shard.split == code) & usable for name, code in SPLIT_CODES.items() if name}
+    return columns
+
+
+def _chosen(columns: _Columns, rows: npt.NDArray[np.int64]) -> _Columns:
+    return {name: values[rows] for name, values in columns.items() if values is not None}
+
+
+def _fill(frame: Any, columns: _Columns) -> None:
+    for name, values in columns.items():
+        if values is not None:
+            frame[name] = _tensor(values)
 
 
 def _tensor(values: npt.NDArray[Any]) -> torch.Tensor:

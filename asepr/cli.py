@@ -162,6 +162,60 @@ def verify_command(path: DatasetPath, as_json: JsonFlag = False) -> None:
             raise typer.Exit(EXIT_FAULTS)
 
 
+@app.command("import-assignment")
+def import_command(
+    edges: Annotated[str, typer.Argument(help="As for partition; ids must be 0 .. N-1.")],
+    assignment: Annotated[
+        Path, typer.Argument(help="METIS .part.K, npy, a table with id and part, or a DistDGL folder.")
+    ],
+    output: Annotated[Path, typer.Option("--out", "-o", help="Folder to make; it must not exist or be empty.")],
+    num_parts: Annotated[int, typer.Option("--parts", "-k", help="Number of parts.")],
+    of: Annotated[str, typer.Option(help="nodes or edges: what has a part.")] = "nodes",
+    layout: Annotated[str, typer.Option(help="vertex-cut or edge-cut; empty: edge-cut for nodes.")] = "",
+    nodes: Annotated[str | None, typer.Option(help="As for partition.")] = None,
+    features: Annotated[Path | None, typer.Option(help="As for partition.")] = None,
+    edge_features: Annotated[Path | None, typer.Option(help="As for partition.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make shards of a partition that another tool made, to inspect it and to train on it."""
+    with _errors_to_exit_codes():
+        from asepr.formats.assignments import read_parts
+        from asepr.partition.given import GivenParts
+        from asepr.pipeline import PipelineConfig, partition
+
+        if of not in ("nodes", "edges"):
+            raise AseprError(f"--of must be nodes or edges, got '{of}'; choose one of these")
+        config = PipelineConfig(
+            num_parts=num_parts,
+            method="random",  # holds nothing in memory, and is not asked
+            layout=layout or ("edge-cut" if of == "nodes" else "vertex-cut"),  # type: ignore[arg-type]  # checked there
+            ids="dense",
+        )
+        part = _distdgl_owners(assignment) if assignment.is_dir() else read_parts(assignment)
+        given = GivenParts(of=of, part=part, where=str(assignment))  # type: ignore[arg-type]  # checked above
+        with _progress() as progress:
+            result = partition(
+                edges,
+                output,
+                config,
+                nodes=nodes,
+                features=features,
+                edge_features=edge_features,
+                given=given,
+                progress=progress,
+            )
+        values = result.to_dict()
+        _print_json(values) if as_json else _print_partition(values)
+
+
+def _distdgl_owners(folder: Path) -> Any:
+    try:
+        from asepr.exporters.distdgl_owners import read_owners
+    except ImportError as error:
+        raise AseprError(f"{folder}: dgl must be importable, got: {error}; pip install 'asepr[train]'") from error
+    return read_owners(folder)
+
+
 @app.command("export")
 def export_command(
     path: DatasetPath,

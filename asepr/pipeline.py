@@ -31,6 +31,7 @@ from asepr.contracts import (
     FeatureSource,
     Layout,
     NodeTable,
+    Partitioner,
     PartitionProblem,
 )
 from asepr.errors import CapacityError, ConfigError, EdgeSourceError, NodeSourceError, OutputError
@@ -50,6 +51,7 @@ from asepr.formats.shard_writer import ShardWriter
 from asepr.formats.tables import open_table
 from asepr.formats.verify import find_faults
 from asepr.partition.edge_buckets import bucket_edges
+from asepr.partition.given import GivenParts
 from asepr.partition.halo import HaloIndex
 from asepr.partition.methods import get_method
 from asepr.partition.metrics import QualityReport, measure_quality
@@ -60,6 +62,9 @@ from asepr.stream.degrees import count_degrees
 from asepr.stream.scratch import ScratchDir
 
 CLUSTERS_PER_PART = 4
+GIVEN = "given"
+"""What the manifest says of a partition made elsewhere."""
+
 QUALITY_ON_TOP = ("peak_replication", "label_divergence", "attribute_coherence", "attribute_coherence_whole")
 """Figures that a run states beside those of the manifest, which holds only what is the same on every machine."""
 ALREADY_NIDS = IdDecision(mode="dense", reason="edges in memory have nids")
@@ -256,6 +261,7 @@ def partition(
     nodes: Path | str | None = None,
     features: Path | str | None = None,
     edge_features: Path | str | None = None,
+    given: GivenParts | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> PartitionResult:
@@ -275,6 +281,8 @@ def partition(
         A table with `id` and any of label, split, ntype and feature columns.
     features, edge_features : path, optional
         npy (rows, F) or scipy CSR npz; rows in nid order, and in input order of the edges.
+    given : GivenParts, optional
+        Take this partition, made elsewhere, in place of a method.
     progress : Progress, optional
 
     Returns
@@ -295,11 +303,11 @@ def partition(
     clock = _Clock(progress or _Silence())
     with output_folder(target) as folder, ScratchDir(folder / "scratch") as scratch:
         graph = _read(config, edges, _place(nodes), _path(features), _path(edge_features), scratch, clock)
-        assignment = _assign(config, graph, scratch, clock)
+        assignment = _assign(config, graph, given or get_method(config.method), scratch, clock)
         aggregates = _aggregate(config, graph, scratch, clock)
         entries = _write(folder, graph, assignment, aggregates, scratch, clock)
         clock.phase("measure")
-        manifest = _manifest(config, graph, entries, assignment)
+        manifest = _manifest(config, graph, entries, assignment, config.method if given is None else GIVEN)
         quality = measure_quality(Shard(folder, rank, manifest) for rank in range(config.num_parts))
         kept = {name: value for name, value in quality.to_dict().items() if name in QUALITY_IN_MANIFEST}
         manifest = manifest.model_copy(update={"quality": kept})
@@ -615,7 +623,9 @@ def _open_edge_features(path: Path | None, num_edges: int) -> FeatureSource | No
     return features
 
 
-def _assign(config: PipelineConfig, graph: _Graph, scratch: ScratchDir, clock: _Clock) -> Assignment:
+def _assign(
+    config: PipelineConfig, graph: _Graph, partitioner: Partitioner, scratch: ScratchDir, clock: _Clock
+) -> Assignment:
     cluster = None
     if config.method == "asepr" and graph.features is not None and config.num_parts > 1:
         clock.phase("cluster attributes")
@@ -638,7 +648,7 @@ def _assign(config: PipelineConfig, graph: _Graph, scratch: ScratchDir, clock: _
         attr_weight=config.attr_weight,
         train=None if split is None else split == SPLIT_CODES["train"],
     )
-    return get_method(config.method).assign(problem)
+    return partitioner.assign(problem)
 
 
 def _aggregate(config: PipelineConfig, graph: _Graph, scratch: ScratchDir, clock: _Clock) -> FeatureSource | None:
@@ -669,14 +679,16 @@ def _write(
     return write_part_ids(folder, entries, graph.maps, assignment.owner)
 
 
-def _manifest(config: PipelineConfig, graph: _Graph, entries: Sequence[PartEntry], assignment: Assignment) -> Manifest:
+def _manifest(
+    config: PipelineConfig, graph: _Graph, entries: Sequence[PartEntry], assignment: Assignment, method: str
+) -> Manifest:
     label = graph.table.label
     return Manifest(
         num_nodes=graph.source.num_nodes,
         num_edges=graph.source.num_edges,
         num_parts=config.num_parts,
         layout=assignment.layout,
-        method=config.method,
+        method=method,
         num_classes=0 if label is None else int(label.max()) + 1,
         feature_width=0 if graph.features is None else graph.features.width,
         edge_feature_width=0 if graph.edge_table.features is None else graph.edge_table.features.width,

@@ -8,6 +8,7 @@ from asepr.formats.shard import Shard, open_all
 
 if TYPE_CHECKING:
     import dgl
+    from torch_geometric.data import Data
 
     from asepr.trainer_plugin.exchange import Exchange
     from asepr.trainer_plugin.local_graph import LocalGraph
@@ -45,6 +46,22 @@ class ShardGraph(Shard):
         except ImportError as error:
             raise TrainingError(f"dgl must be importable, got: {error}; pip install 'asepr[train]'") from error
         return to_dgl(self)
+
+    def pyg_data(self) -> "Data":
+        """Return the local nodes and edges as PyG's `Data`; see `asepr.trainer_plugin.pyg_adapter`.
+
+        Raises
+        ------
+        TrainingError
+            PyG is not installed.
+        """
+        try:
+            from asepr.trainer_plugin.pyg_adapter import to_pyg
+        except ImportError as error:
+            raise TrainingError(
+                f"torch_geometric must be importable, got: {error}; pip install 'asepr[pyg]'"
+            ) from error
+        return to_pyg(self)
 
 
 def open_shard(path: Path | str, rank: int) -> ShardGraph:

@@ -132,20 +132,24 @@ def test_options_out_of_range(change: dict, message: str):
         TrainConfig(**change)
 
 
-def test_killed_rank_ends_every_other_with_one_clear_line(tmp_path: Path):
+@pytest.mark.parametrize(("end", "timeout_s"), [(signal.SIGKILL, "30"), (signal.SIGSTOP, "5")])
+@pytest.mark.parametrize("exchange", ["exact", "pipelined"])
+def test_rank_that_dies_or_stalls_ends_every_other_with_one_clear_line(
+    exchange: str, end: signal.Signals, timeout_s: str, tmp_path: Path
+):
     folder = write(tmp_path / "d", 3)
     metrics = tmp_path / "metrics.jsonl"
-    options = ["--epochs", "1000000", "--timeout-s", "30", "--metrics", str(metrics)]
+    options = ["--epochs", "1000000", "--timeout-s", timeout_s, "--metrics", str(metrics), "--exchange", exchange]
     ranks = start_by_hand([folder] * 3, options)
     try:
         _wait_for(metrics)
-        ranks[2].send_signal(signal.SIGKILL)
+        ranks[2].send_signal(end)
         for rank in ranks[:2]:
             _, errors = rank.communicate(timeout=40)
             assert rank.returncode == 2
             lines = [line for line in errors.splitlines() if line.startswith("asepr: error")]
             assert len(lines) == 1
-            assert "every peer must answer within the timeout" in lines[0]
+            assert "every peer must answer within the timeout, got none from rank 2:" in lines[0]
             assert "resume from the last checkpoint" in lines[0]
     finally:
         for rank in ranks:

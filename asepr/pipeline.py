@@ -555,6 +555,11 @@ def _decide(config: PipelineConfig, files: GraphFiles) -> IdDecision:
 
 
 def _map(config: PipelineConfig, files: GraphFiles, ids: IdDecision, scratch: ScratchDir) -> _Graph:
+    if config.num_nodes is not None:
+        raise ConfigError(
+            f"--num-nodes must not come with ids that are mapped ({ids.reason}), got {config.num_nodes}; leave it out, "
+            "or give --ids dense"
+        )
     if not files.node_types and files.nodes[0].features is not None and not files.nodes[0].tables:
         raise ConfigError(
             f"--features: rows must belong to rows of a node file where ids are mapped ({ids.reason}), got no node "

@@ -139,6 +139,11 @@ def test_bad_ids_are_one_clear_error(src: list, nodes: list | None, options: dic
     assert not (tmp_path / "out").exists()
 
 
+def test_number_of_nodes_does_not_go_with_mapped_ids(tmp_path: Path):
+    with pytest.raises(AseprError, match="--num-nodes must not come with ids that are mapped"):
+        asepr.partition(write(tmp_path, ["a"], ["b"]), tmp_path / "out", num_parts=1, num_nodes=3)
+
+
 def test_negative_ids_are_ids_where_asked_for(tmp_path: Path):
     asepr.partition(write(tmp_path, [-1, 5], [5, -7]), tmp_path / "out", num_parts=1, ids="map")
     assert edges_by_original_id(tmp_path / "out") == [(-1, 5), (5, -7)]

@@ -13,7 +13,7 @@ import typer
 from asepr.errors import AseprError
 
 if TYPE_CHECKING:
-    from asepr.pipeline import Progress
+    from asepr.pipeline import PipelineConfig, Progress
 
 EXIT_BAD_INPUT = 2
 EXIT_FAULTS = 1
@@ -32,6 +32,7 @@ DatasetPath = Annotated[Path, typer.Argument(metavar="OUT", help="The dataset fo
 
 @app.command("partition")
 def partition_command(
+    context: typer.Context,
     edges: Annotated[str, typer.Argument(help="File, folder, glob, s3:// or gs://; docs/inputs.md lists the formats.")],
     output: Annotated[Path, typer.Option("--out", "-o", help="Folder to make; it must not exist or be empty.")],
     num_parts: Annotated[int, typer.Option("--parts", "-k", help="Number of parts.")],
@@ -77,34 +78,9 @@ def partition_command(
 ) -> None:
     """Partition a graph and write one self-contained shard a part."""
     with _errors_to_exit_codes():
-        from asepr.formats.edge_readers import EdgeColumns
-        from asepr.formats.node_sources import NodeColumns
-        from asepr.pipeline import PipelineConfig, partition, plan
+        from asepr.pipeline import partition, plan
 
-        config = PipelineConfig(
-            num_parts=num_parts,
-            method=method,
-            layout=layout,  # type: ignore[arg-type]  # checked there
-            imbalance=imbalance,
-            replica_imbalance=replica_imbalance,
-            balance=tuple(filter(None, balance.split(","))),  # type: ignore[arg-type]  # checked there
-            memory_bytes=_size(memory),
-            attr_weight=attr_weight,
-            seed=seed,
-            capacities=_numbers(capacities),
-            num_nodes=num_nodes,
-            reduce_features=reduce_features,
-            aggregate=aggregate or None,  # type: ignore[arg-type]  # checked there
-            ids=ids,  # type: ignore[arg-type]  # checked there
-            edge_columns=EdgeColumns(src=src, dst=dst, etype=etype, weight=weight),
-            node_columns=NodeColumns(
-                id=node_id,
-                label=label,
-                split=split,
-                ntype=ntype,
-                features=tuple(filter(None, feature_columns.split(","))),
-            ),
-        )
+        config = _partition_config(context.params)
         if dry_run:
             from asepr.estimate import estimate_time
 
@@ -124,6 +100,28 @@ def partition_command(
             )
         values = result.to_dict()
         _print_json(values) if as_json else _print_partition(values)
+
+
+def _partition_config(given: dict[str, Any]) -> "PipelineConfig":
+    """Return what the options of `asepr partition`, by the names of its parameters, ask for."""
+    from asepr.formats.edge_readers import EdgeColumns
+    from asepr.formats.node_sources import NodeColumns
+    from asepr.pipeline import PipelineConfig
+
+    same = ("num_parts", "method", "layout", "imbalance", "replica_imbalance", "attr_weight", "seed", "num_nodes")
+    return PipelineConfig(
+        **{name: given[name] for name in (*same, "reduce_features", "ids")},
+        balance=tuple(filter(None, given["balance"].split(","))),
+        memory_bytes=_size(given["memory"]),
+        capacities=_numbers(given["capacities"]),
+        aggregate=given["aggregate"] or None,
+        edge_columns=EdgeColumns(**{name: given[name] for name in ("src", "dst", "etype", "weight")}),
+        node_columns=NodeColumns(
+            id=given["node_id"],
+            features=tuple(filter(None, given["feature_columns"].split(","))),
+            **{name: given[name] for name in ("label", "split", "ntype")},
+        ),
+    )
 
 
 @app.command("inspect")

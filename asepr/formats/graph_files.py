@@ -12,8 +12,6 @@ import pyarrow.compute as pc
 
 from asepr.contracts import (
     NO_LABEL,
-    SPLIT_CODES,
-    ByteArray,
     EdgeTable,
     FeatureSource,
     FloatArray,
@@ -25,7 +23,7 @@ from asepr.contracts import (
 from asepr.errors import EdgeSourceError, NodeSourceError
 from asepr.formats.edge_readers import EdgeColumns, checked_numbers
 from asepr.formats.ids import BATCH_ROWS, EdgeKeys, IdMap, IdMapper, NodeKeys
-from asepr.formats.node_sources import DenseFeatures, NodeColumns, feature_matrix, open_features
+from asepr.formats.node_sources import DenseFeatures, NodeColumns, feature_matrix, open_features, split_codes
 from asepr.formats.stored_edges import StoredEdges, nid_dtype
 from asepr.formats.tables import Table, schema_of
 
@@ -323,27 +321,6 @@ def _values(table: Table, name: str, column: pa.Array, dtype: type[Any], first_r
     return checked_numbers(table.name, name, column.to_numpy(zero_copy_only=False), dtype, first_row)
 
 
-def split_codes(where: str, name: str, column: pa.Array, first_row: int) -> ByteArray:
-    """Return the codes of train, val, test or nothing.
-
-    Raises
-    ------
-    NodeSourceError
-        A value is none of these.
-    """
-    texts = pc.fill_null(pc.cast(column, pa.string()), "")
-    known = pa.array(list(SPLIT_CODES))
-    index = pc.index_in(texts, known)
-    if index.null_count:
-        row = int(np.argmax(index.is_null().to_numpy(zero_copy_only=False)))
-        raise NodeSourceError(
-            f"{where}: row {first_row + row}: {name} must be train, val, test or empty, got {texts[row].as_py()!r}; "
-            "rename the value"
-        )
-    codes: ByteArray = np.array(list(SPLIT_CODES.values()), dtype=np.uint8)[index.to_numpy()]
-    return codes
-
-
 def _if_there(table: Table, name: str) -> str | None:
     return name if name in table.names else None
 
@@ -364,7 +341,7 @@ def _read_nodes(files: GraphFiles, offsets: Sequence[int], scratch: Scratch) -> 
                 name = nodes.columns.ntype if name is None and not files.node_types else name
                 if filled is not None and name in table.names:
                     _fill(filled, row, table, str(name))
-            row += sum(batch.num_rows for batch in table.batches([nodes.columns.id], BATCH_ROWS))
+            row += _count_rows(table, nodes.columns.id)
         features.append(_features(nodes, offsets[code + 1] - offsets[code], scratch))
     has_own = bool(files.node_types) and any(source is not None for source in features)
     return NodeTable(
@@ -375,6 +352,11 @@ def _read_nodes(files: GraphFiles, offsets: Sequence[int], scratch: Scratch) -> 
         features=None if files.node_types else features[0],
         features_by_type=tuple(features) if has_own else (),
     )
+
+
+def _count_rows(table: Table, column: str) -> int:
+    known = table.num_rows()
+    return known if known is not None else sum(batch.num_rows for batch in table.batches([column], BATCH_ROWS))
 
 
 def _any_has(files: GraphFiles, column: str) -> bool:
@@ -404,9 +386,7 @@ def _features(nodes: NodeFiles, num_nodes: int, scratch: Scratch) -> FeatureSour
         return _feature_file(nodes, num_nodes)
     if not nodes.tables:
         return None
-    names = list(nodes.columns.features) or [
-        name for name in nodes.tables[0].names if name in ("feat", "features") or name.startswith("feat_")
-    ]
+    names = nodes.columns.feature_names(nodes.tables[0].names)
     if not names:
         return None
     array: npt.NDArray[Any] | None = None

@@ -1,7 +1,7 @@
 """Node files and feature files: labels, splits, types and rows of features, in nid order."""
 
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import scipy.sparse
 
 from asepr.contracts import (
@@ -49,6 +50,12 @@ class NodeColumns:
     split: str = "split"
     ntype: str = "ntype"
     features: tuple[str, ...] = ()
+
+    def feature_names(self, names: Sequence[str]) -> list[str]:
+        """Return the feature columns of a table with columns of these names."""
+        return list(self.features) or [
+            name for name in names if name in ("feat", "features") or name.startswith("feat_")
+        ]
 
 
 class DenseFeatures:
@@ -255,17 +262,28 @@ def _labels(path: Path | str, name: str, table: pa.Table) -> IdArray | None:
 def _splits(path: Path | str, name: str, table: pa.Table) -> ByteArray | None:
     if name not in table.column_names:
         return None
-    encoded = table.column(name).cast(pa.string()).fill_null("").combine_chunks().dictionary_encode()
-    values = encoded.dictionary.to_pylist()
-    for value in values:
-        if value not in SPLIT_CODES:
-            row = encoded.indices.to_pylist().index(values.index(value))
-            raise NodeSourceError(
-                f"{path}: row {row}: {name} must be train, val, test or empty, got {value!r}; rename the value"
-            )
-    codes: ByteArray = np.array([SPLIT_CODES[value] for value in values], dtype=np.uint8)
-    of_row: ByteArray = codes[encoded.indices.to_numpy()]
-    return of_row
+    return split_codes(path, name, table.column(name), 0)
+
+
+def split_codes(where: Path | str, name: str, column: pa.Array | pa.ChunkedArray, first_row: int) -> ByteArray:
+    """Return the codes of train, val, test or nothing.
+
+    Raises
+    ------
+    NodeSourceError
+        A value is none of these.
+    """
+    texts = pc.fill_null(pc.cast(column, pa.string()), "")
+    known = pa.array(list(SPLIT_CODES))
+    index = pc.index_in(texts, known)
+    if index.null_count:
+        row = int(np.argmax(index.is_null().to_numpy(zero_copy_only=False)))
+        raise NodeSourceError(
+            f"{where}: row {first_row + row}: {name} must be train, val, test or empty, got {texts[row].as_py()!r}; "
+            "rename the value"
+        )
+    codes: ByteArray = np.array(list(SPLIT_CODES.values()), dtype=np.uint8)[index.to_numpy()]
+    return codes
 
 
 def _types(path: Path | str, name: str, table: pa.Table) -> PartArray | None:
@@ -283,9 +301,7 @@ def _types(path: Path | str, name: str, table: pa.Table) -> PartArray | None:
 def _feature_columns(
     path: Path | str, table: Table, columns: NodeColumns, nid: IdArray, scratch: Scratch
 ) -> FeatureSource | None:
-    names = list(columns.features)
-    if not names:
-        names = [n for n in table.names if n in ("feat", "features") or n.startswith("feat_")]
+    names = columns.feature_names(table.names)
     for name in names:
         if name not in table.names:
             raise NodeSourceError(
@@ -306,7 +322,7 @@ def _feature_blocks(path: Path | str, table: Table, names: list[str]) -> Iterato
     first_row = 0
     width: int | None = None
     for batch in table.batches(names, BLOCK_ROWS):
-        block = np.concatenate([_as_matrix(path, name, batch.column(name), first_row) for name in names], axis=1)
+        block = feature_matrix(path, names, batch, first_row)
         if width is not None and block.shape[1] != width:
             raise NodeSourceError(
                 f"{path}: row {first_row}: features must have one width, got {block.shape[1]} after {width}; "

@@ -11,8 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from asepr.contracts import NO_LABEL, SPLIT_CODES
-
 if TYPE_CHECKING:
     from asepr.trainer_plugin.shard_graph import ShardGraph
 
@@ -94,11 +92,7 @@ def _node_columns(shard: "ShardGraph") -> _Columns:
         "out_degree": shard.out_degree,
         "label": shard.label,
     }
-    if shard.split is not None:
-        # As in the manifest's split sizes and the trainer: a node without a label is in no split.
-        usable = np.True_ if shard.label is None else shard.label != NO_LABEL
-        columns |= {f"{name}_mask": (shard.split == code) & usable for name, code in SPLIT_CODES.items() if name}
-    return columns
+    return columns | shard.split_masks()
 
 
 def _chosen(columns: _Columns, rows: npt.NDArray[np.int64]) -> _Columns:

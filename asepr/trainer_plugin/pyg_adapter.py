@@ -6,8 +6,6 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from asepr.contracts import NO_LABEL, SPLIT_CODES
-
 if TYPE_CHECKING:
     from asepr.trainer_plugin.shard_graph import ShardGraph
 
@@ -42,10 +40,6 @@ def to_pyg(shard: "ShardGraph") -> Data:
         "edge_type": shard.etype,
         "edge_weight": shard.weight,
         "edge_attr": shard.edge_features,
-    }
-    if shard.split is not None:
-        # As in the manifest's split sizes and the trainer: a node without a label is in no split.
-        usable = np.True_ if shard.label is None else shard.label != NO_LABEL
-        columns |= {f"{name}_mask": (shard.split == code) & usable for name, code in SPLIT_CODES.items() if name}
+    } | shard.split_masks()
     tensors = {name: torch.from_numpy(values) for name, values in columns.items() if values is not None}
     return Data(num_nodes=shard.num_local, **tensors)

@@ -3,6 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
+from asepr.contracts import NO_LABEL, SPLIT_CODES
 from asepr.errors import TrainingError
 from asepr.formats.shard import Shard, open_all
 
@@ -20,6 +24,16 @@ class ShardGraph(Shard):
     Everything of `asepr.formats.shard.Shard`, and what needs torch or DGL, which are imported only
     by the methods that use them.
     """
+
+    def split_masks(self) -> dict[str, npt.NDArray[np.bool_]]:
+        """Return `train_mask`, `val_mask`, `test_mask`, bool (num_local,); empty without a split.
+
+        As in the manifest's split sizes and the trainer, a node without a label is in no split.
+        """
+        if self.split is None:
+            return {}
+        usable = np.True_ if self.label is None else self.label != NO_LABEL
+        return {f"{name}_mask": (self.split == code) & usable for name, code in SPLIT_CODES.items() if name}
 
     def exchange(self) -> "Exchange":
         """Return the exchange of this shard's halo rows over the default process group."""

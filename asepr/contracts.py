@@ -11,6 +11,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from asepr.mapped import release
+
 IdArray: TypeAlias = npt.NDArray[np.int64]
 DegreeArray: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 PartArray: TypeAlias = npt.NDArray[np.int32]
@@ -158,9 +160,12 @@ class Degrees:
     out_degree: DegreeArray
 
     @property
-    def total(self) -> IdArray:
-        """In-degree plus out-degree, int64 (N,)."""
-        return np.add(self.in_degree, self.out_degree, dtype=np.int64)
+    def total(self) -> DegreeArray:
+        """In-degree plus out-degree, (N,): int32 where every sum fits, else int64."""
+        total = np.add(self.in_degree, self.out_degree)
+        if total.min(initial=0) < 0:
+            return np.add(self.in_degree, self.out_degree, dtype=np.int64)
+        return total
 
 
 class Buckets(Protocol):
@@ -187,6 +192,16 @@ class Buckets(Protocol):
         """Give the space back."""
 
 
+class Scattered(Protocol):
+    """An array that is filled in any order, and then read."""
+
+    def put(self, rows: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:
+        """Set `array[rows]` to `values`."""
+
+    def finish(self) -> npt.NDArray[Any]:
+        """Return the array, backed by a file; `put` is over."""
+
+
 class Scratch(Protocol):
     """Temporary arrays and buckets that may live on disk; all gone when the run ends."""
 
@@ -195,6 +210,9 @@ class Scratch(Protocol):
 
     def array(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return a zero-filled array of the given shape, backed by a file that no one else sees."""
+
+    def scattered(self, name: str, num_rows: int, dtype: npt.DTypeLike) -> Scattered:
+        """Return an array to be filled in any order."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -277,7 +295,10 @@ class Assignment:
         """Return int16 (E_chunk,): the part of each edge of the chunk."""
         if self.edge_part is None:
             return self.owner[chunk.dst].astype(np.int16)
-        return self.edge_part[chunk.first_eid : chunk.first_eid + len(chunk)]
+        stop = chunk.first_eid + len(chunk)
+        part = np.array(self.edge_part[chunk.first_eid : stop])
+        release(self.edge_part, chunk.first_eid, stop)
+        return part
 
 
 class Partitioner(Protocol):

@@ -3,6 +3,7 @@
 import numpy as np
 
 from asepr.contracts import CopyBits, EdgePartArray, EdgeSource, PartArray
+from asepr.mapped import release
 from asepr.partition.copies_kernels import mark_edges, mark_owners
 
 
@@ -30,12 +31,15 @@ def mark_copies(
     """
     bits = np.zeros((source.num_nodes, (num_parts + 63) // 64), dtype=np.uint64)
     for chunk in source:
+        stop = chunk.first_eid + len(chunk)
         if edge_part is not None:
-            part = edge_part[chunk.first_eid : chunk.first_eid + len(chunk)]
+            part = edge_part[chunk.first_eid : stop]
         else:
             assert owner is not None
             part = owner[chunk.dst].astype(np.int16)
         mark_edges(chunk.src, chunk.dst, part, bits)
+        if edge_part is not None:
+            release(edge_part, chunk.first_eid, stop)
     if owner is not None:
         mark_owners(owner, bits)
     return bits

@@ -4,7 +4,7 @@ import numpy as np
 
 from asepr.contracts import EdgePartArray, IdArray, PartitionProblem
 from asepr.partition.expansion_kernels import NOBODY, Growth, Rows, count_loops, fill_edge_rows, grow_parts
-from asepr.partition.owner_split import rank_nodes
+from asepr.partition.ranking import rank_nodes, ranks
 
 LEAST_SHARE = 0.5
 """What the parts that grow last are left with at least, relative to their share of the edges."""
@@ -74,12 +74,11 @@ def _gather_rows(problem: PartitionProblem, order: IdArray) -> tuple[Rows, IdArr
     """Return the edges of each node, nodes numbered by rank, and int64 (N,): how many each has."""
     num_nodes, num_edges = len(order), problem.source.num_edges
     # Nodes of high degree side by side: most of what is read at random then stays in the cache.
-    rank_of = np.empty(num_nodes, dtype=np.int32 if num_nodes < 2**31 else np.int64)
-    rank_of[order] = np.arange(num_nodes)
+    rank_of = ranks(order)
     loops = np.zeros(num_nodes, dtype=np.int64)
     for chunk in problem.source:
         count_loops(chunk.src, chunk.dst, loops)
-    length = (problem.degrees.total - loops)[order]
+    length = problem.degrees.total[order] - loops[order]
     start = np.zeros(num_nodes + 1, dtype=np.int64)
     np.cumsum(length, out=start[1:])
     other = np.empty(start[-1], dtype=rank_of.dtype)

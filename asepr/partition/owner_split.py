@@ -1,17 +1,14 @@
 """Streaming vertex-cut: every edge is placed by its end of lower degree, hubs first, out of core."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from asepr.contracts import Buckets, EdgeChunk, EdgePartArray, IdArray, PartArray, PartitionProblem
+from asepr.contracts import DegreeArray, EdgePartArray, PartArray, PartitionProblem
+from asepr.partition.owned_edges import OwnedEdges, OwnedRows
 from asepr.partition.owner_split_kernels import place_in_turn, place_owners
-
-BUCKET_DEGREE = 1 << 19
-"""Degree sum of the nodes whose edges share a bucket: about 260,000 edges, 4 MB."""
+from asepr.partition.ranking import rank_nodes
 
 NO_HOME = -1
 
@@ -69,20 +66,21 @@ def split_owners(problem: PartitionProblem, prior: Prior | None = None) -> EdgeP
     several parallel edges goes where. Source: ours; facility location greedy after Hochbaum,
     Heuristics for the fixed cost median problem, 1982.
     """
-    edge_part: EdgePartArray = problem.scratch.array("edge-part", (problem.source.num_edges,), np.int16)
     order, ranked_degree = rank_nodes(problem)
-    home = np.full(len(order), NO_HOME, dtype=np.int32) if prior is None else prior.home[order]
-    state = _State(problem, ranked_degree, home, 0.0 if prior is None else prior.weight)
+    home = np.full(len(order), NO_HOME, dtype=np.int16) if prior is None else prior.home[order].astype(np.int16)
     owned = OwnedEdges(problem, order, ranked_degree)
+    del order
+    state = _State(problem, ranked_degree, home, 0.0 if prior is None else prior.weight)
+    edge_part = problem.scratch.scattered("edge-part", problem.source.num_edges, np.int16)
     core_end = _find_core(problem, owned, int(np.count_nonzero(ranked_degree)))
     for rows in owned:
-        core, rest = np.split(rows, [np.searchsorted(rows["owner"], core_end)])
-        if len(core):
-            edge_part[core["eid"]] = state.place_core(core)
-        if len(rest):
-            edge_part[rest["eid"]] = state.place(rest)
+        core, rest = rows.split(int(np.searchsorted(rows.owner, core_end)))
+        if len(core.eid):
+            edge_part.put(core.eid, state.place_core(core))
+        if len(rest.eid):
+            edge_part.put(rest.eid, state.place(rest))
     owned.close()
-    return edge_part
+    return edge_part.finish()
 
 
 def _find_core(problem: PartitionProblem, owned: "OwnedEdges", num_nodes: int) -> int:
@@ -95,55 +93,12 @@ def _find_core(problem: PartitionProblem, owned: "OwnedEdges", num_nodes: int) -
     return core_end if core_end <= CORE_DENSITY * share * num_nodes else 0
 
 
-def rank_nodes(problem: PartitionProblem) -> tuple[IdArray, IdArray]:
-    """Return the nodes by falling degree, ties by id, and their degrees: two int64 (N,)."""
-    degree = problem.degrees.total
-    order = np.argsort(-degree, kind="stable")
-    return order, degree[order]
-
-
-class OwnedEdges:
-    """All edges on temporary disk, read a bucket of owners at a time, sorted by owner, other end and eid.
-
-    Parameters
-    ----------
-    problem : PartitionProblem
-    order, ranked_degree : int64 (N,)
-        As from `rank_nodes`.
-
-    Notes
-    -----
-    Iterating yields structured (E_bucket,) with `owner` and `other`, ranks, and `eid`.
-    """
-
-    def __init__(self, problem: PartitionProblem, order: IdArray, ranked_degree: IdArray) -> None:
-        self._num_nodes = len(order)
-        rank_of = np.empty(len(order), dtype=np.int32 if len(order) < 2**31 else np.int64)
-        rank_of[order] = np.arange(len(order))
-        self._buckets = _bucket_by_owner(problem, rank_of, _bucket_bounds(ranked_degree))
-
-    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
-        """Yield the buckets in rank order."""
-        for bucket in range(self._buckets.num_buckets):
-            yield _sorted_by_owner(self._buckets.read(bucket), self._num_nodes)
-
-    def owner_of_row(self, row: int) -> int:
-        """Return the rank of the owner of one edge, counted in the order of iteration."""
-        bucket = 0
-        while row >= self._buckets.num_rows(bucket):
-            row -= self._buckets.num_rows(bucket)
-            bucket += 1
-        return int(np.partition(self._buckets.read(bucket)["owner"], row)[row])
-
-    def close(self) -> None:
-        """Give the disk space back."""
-        self._buckets.close()
-
-
 class _State:
     """What is known after some owners had their turn; changed by `place`."""
 
-    def __init__(self, problem: PartitionProblem, ranked_degree: IdArray, home: PartArray, weight: float) -> None:
+    def __init__(
+        self, problem: PartitionProblem, ranked_degree: DegreeArray, home: npt.NDArray[np.int16], weight: float
+    ) -> None:
         num_nodes, num_parts = len(ranked_degree), problem.num_parts
         self._capacities = problem.capacities
         self._cap = problem.caps(problem.source.num_edges)
@@ -156,12 +111,12 @@ class _State:
         self._load = np.zeros(num_parts, dtype=np.int64)
         self._copies = np.zeros(num_parts, dtype=np.int64)
 
-    def place_core(self, rows: npt.NDArray[Any]) -> EdgePartArray:
-        """Fill the first parts, one after the other, with the edges of a bucket; return int16 (len(rows),)."""
-        part = np.empty(len(rows), dtype=np.int16)
+    def place_core(self, rows: OwnedRows) -> EdgePartArray:
+        """Fill the first parts, one after the other, with the edges of a bucket; return int16 (len(rows.owner),)."""
+        part = np.empty(len(rows.owner), dtype=np.int16)
         place_in_turn(
-            np.ascontiguousarray(rows["owner"]),
-            np.ascontiguousarray(rows["other"]),
+            rows.owner,
+            rows.other,
             self._cap,
             self._unplaced,
             self._bits,
@@ -182,14 +137,14 @@ class _State:
         self._load[:], self._copies[:] = 0, 0
         self._has_core = False
 
-    def place(self, rows: npt.NDArray[Any]) -> EdgePartArray:
-        """Place the edges of one bucket, sorted by owner; return int16 (len(rows),)."""
+    def place(self, rows: OwnedRows) -> EdgePartArray:
+        """Place the edges of one bucket, sorted by owner; return int16 (len(rows.owner),)."""
         if self._has_core:
             self._set_core_aside()
-        part = np.empty(len(rows), dtype=np.int16)
+        part = np.empty(len(rows.owner), dtype=np.int16)
         place_owners(
-            np.ascontiguousarray(rows["owner"]),
-            np.ascontiguousarray(rows["other"]),
+            rows.owner,
+            rows.other,
             self._home,
             self._weight,
             self._capacities,
@@ -203,34 +158,3 @@ class _State:
             part,
         )
         return part
-
-
-def _bucket_bounds(ranked_degree: IdArray) -> IdArray:
-    """Return the first rank of every bucket but the first, each of about `BUCKET_DEGREE` degree sum."""
-    bucket = (np.cumsum(ranked_degree) - ranked_degree) // BUCKET_DEGREE
-    return np.flatnonzero(np.diff(bucket)) + 1
-
-
-def _bucket_by_owner(problem: PartitionProblem, rank_of: npt.NDArray[Any], bounds: IdArray) -> Buckets:
-    dtype = np.dtype([("owner", rank_of.dtype), ("other", rank_of.dtype), ("eid", np.int64)])
-    buckets = problem.scratch.buckets("owners", len(bounds) + 1, dtype)
-    for chunk in problem.source:
-        rows = _owned_rows(chunk, rank_of, dtype)
-        buckets.append(np.searchsorted(bounds, rows["owner"], side="right"), rows)
-    return buckets
-
-
-def _owned_rows(chunk: EdgeChunk, rank_of: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    src, dst = rank_of[chunk.src], rank_of[chunk.dst]
-    rows = np.empty(len(chunk), dtype=dtype)
-    rows["owner"], rows["other"] = np.maximum(src, dst), np.minimum(src, dst)
-    rows["eid"] = np.arange(chunk.first_eid, chunk.first_eid + len(chunk))
-    return rows
-
-
-def _sorted_by_owner(rows: npt.NDArray[Any], num_nodes: int) -> npt.NDArray[Any]:
-    """Sort by owner, then other end; rows come in ascending eid, and equal ones stay so."""
-    if not len(rows):
-        return rows
-    key = (rows["owner"].astype(np.int64) - rows["owner"].min()) * num_nodes + rows["other"]
-    return rows[np.argsort(key, kind="stable")]

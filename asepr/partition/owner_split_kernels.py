@@ -25,12 +25,12 @@ def place_owners(owner, other, home, weight, capacities, cap, totals, unplaced, 
     Parameters
     ----------
     owner, other : int32 or int64 (E_bucket,), ranks; other <= owner
-    home : int32 (N,), in [0, K) or -1
+    home : int16 (N,), in [0, K) or -1
     weight : float
     capacities : float64 (K,), shares
     cap : int64 (K,)
     totals : int64 (2,), edges and nodes with an edge of the whole graph
-    unplaced : int64 (N,), state: edge ends not yet placed
+    unplaced : int32 or int64 (N,), state: edge ends not yet placed
     bits : uint64 (N, W), state: parts that hold each node
     num_copies : int16 (N,), state: set bits of each row
     load, copies : int64 (K,), state: edges and nodes of each part
@@ -44,18 +44,20 @@ def place_owners(owner, other, home, weight, capacities, cap, totals, unplaced, 
     worth = np.zeros(num_parts)
     opened = np.empty(num_parts, dtype=np.int64)
     discount = np.empty(owner.shape[0])
+    waiting = np.empty(owner.shape[0], dtype=np.int64)
     stop = 0
     while stop < owner.shape[0]:
         start = stop
         while stop < owner.shape[0] and owner[stop] == owner[start]:
             stop += 1
         set_prices(load, copies, capacities, totals, edge_price, copy_price)
-        num_full = weigh_neighbours(
-            owner, other, start, stop, home, weight, unplaced, bits, num_copies, discount, gain, num_covered
+        num_others, num_full, num_waiting = weigh_neighbours(
+            owner, other, start, stop, home, weight, unplaced, bits, num_copies, discount, waiting, gain, num_covered
         )
+        opening_cost = 1.0 / (1.0 + unplaced[owner[start]] / num_parts)
         num_opened = open_parts(
-            owner, other, start, stop, num_full, unplaced, bits, num_copies, discount, gain, num_covered, load, cap,
-            edge_price, copy_price, opened, worth,
+            other, stop - start, num_others - num_full, waiting, num_waiting, opening_cost, bits, discount, gain,
+            num_covered, load, cap, edge_price, copy_price, opened, worth,
         )  # fmt: skip
         place_group(
             owner, other, start, stop, home, weight, bits, num_copies, load, copies, cap, capacities, totals,
@@ -98,17 +100,20 @@ def set_prices(load, copies, capacities, totals, edge_price, copy_price):
 
 
 @kernel
-def weigh_neighbours(owner, other, start, stop, home, weight, unplaced, bits, num_copies, discount, gain, num_covered):
+def weigh_neighbours(
+    owner, other, start, stop, home, weight, unplaced, bits, num_copies, discount, waiting, gain, num_covered
+):
     """Sum, for each part, what it would save to put the owner's edges there; take them off `unplaced`.
 
-    Returns the number of neighbours that every part holds. Parallel edges count once.
+    Returns the number of neighbours, of those that every part holds, and of those that some do and some do not:
+    `waiting` lists the rows of these. Parallel edges count once.
     """
     num_parts = gain.shape[0]
     r = owner[start]
     unplaced[r] -= stop - start
     if home[r] >= 0:
         gain[home[r]] += weight
-    num_full = 0
+    num_others, num_full, num_waiting = 0, 0, 0
     for i in range(start, stop):
         u = other[i]
         if u == r:
@@ -119,6 +124,7 @@ def weigh_neighbours(owner, other, start, stop, home, weight, unplaced, bits, nu
             continue
         discount[i] = 1.0 / (1.0 + unplaced[u] / num_parts)
         unplaced[u] -= 1
+        num_others += 1
         if num_copies[u] == 0:
             if home[u] >= 0:
                 gain[home[u]] += weight
@@ -126,7 +132,9 @@ def weigh_neighbours(owner, other, start, stop, home, weight, unplaced, bits, nu
             num_full += 1
         else:
             add_parts(bits, u, discount[i], 1, gain, num_covered)
-    return num_full
+            waiting[num_waiting] = i
+            num_waiting += 1
+    return num_others, num_full, num_waiting
 
 
 @kernel
@@ -144,54 +152,40 @@ def add_parts(bits, u, amount, count, gain, num_covered):
 
 @kernel
 def bit_index(low):
-    """Return the position of the only set bit of a word."""
+    """Return the position of the only set bit of a word: how many lie below it, which compiles to one instruction."""
+    below = low - np.uint64(1)
     p = 0
-    if low & np.uint64(0xFFFFFFFF00000000):
-        p += 32
-    if low & np.uint64(0xFFFF0000FFFF0000):
-        p += 16
-    if low & np.uint64(0xFF00FF00FF00FF00):
-        p += 8
-    if low & np.uint64(0xF0F0F0F0F0F0F0F0):
-        p += 4
-    if low & np.uint64(0xCCCCCCCCCCCCCCCC):
-        p += 2
-    if low & np.uint64(0xAAAAAAAAAAAAAAAA):
+    while below:
+        below &= below - np.uint64(1)
         p += 1
     return p
 
 
 @kernel
 def open_parts(
-    owner, other, start, stop, num_full, unplaced, bits, num_copies, discount, gain, num_covered, load, cap,
+    other, num_edges, num_apart, waiting, num_waiting, opening_cost, bits, discount, gain, num_covered, load, cap,
     edge_price, copy_price, opened, worth,
 ):  # fmt: skip
     """Open parts for the owner's edges as long as that saves copies; return how many.
 
-    `opened` lists them, `worth` holds what each saved when it was opened. At least one is opened;
+    `num_apart` is the number of neighbours that some part lacks, `opening_cost` the price of one more copy of
+    the owner. `opened` lists the parts, `worth` holds what each saved when it was opened. At least one is opened;
     one with room.
     """
     num_parts = cap.shape[0]
-    r = owner[start]
-    num_edges = stop - start
-    num_others = 0
-    for i in range(start, stop):
-        num_others += other[i] != r and (i == start or other[i - 1] != other[i])
     first, best = -1, 0.0
     for p in range(num_parts):
         if load[p] >= cap[p]:
             continue
-        score = gain[p] - num_edges * edge_price[p] - (num_others - num_full - num_covered[p] + 1) * copy_price[p]
+        score = gain[p] - num_edges * edge_price[p] - (num_apart - num_covered[p] + 1) * copy_price[p]
         if first < 0 or score > best:
             first, best = p, score
     opened[0] = first
     worth[first] = gain[first]
     num_opened = 1
-    opening_cost = 1.0 / (1.0 + unplaced[r] / num_parts)
     newest = first
     while True:
-        take_covered_out(owner, other, start, stop, newest, opened, num_opened, bits, num_copies, discount, gain,
-                         num_covered)  # fmt: skip
+        num_waiting = take_covered_out(other, waiting, num_waiting, newest, bits, discount, gain, num_covered)
         newest, best = -1, OPENING_THRESHOLD
         moved_price = edge_price[first] + copy_price[first]
         for p in range(num_parts):
@@ -208,23 +202,17 @@ def open_parts(
 
 
 @kernel
-def take_covered_out(
-    owner, other, start, stop, newest, opened, num_opened, bits, num_copies, discount, gain, num_covered
-):
-    """Take the neighbours that the newest part covers, and none before it does, out of the sums."""
-    num_parts = gain.shape[0]
-    for i in range(start, stop):
-        u = other[i]
-        if u == owner[start] or (i > start and other[i - 1] == u):
-            continue
-        if num_copies[u] == num_parts or not holds(bits, u, newest):
-            continue
-        covered_before = False
-        for j in range(num_opened - 1):
-            if holds(bits, u, opened[j]):
-                covered_before = True
-        if not covered_before:
-            add_parts(bits, u, -discount[i], -1, gain, num_covered)
+def take_covered_out(other, waiting, num_waiting, newest, bits, discount, gain, num_covered):
+    """Take the neighbours that the newest part covers out of the sums and off `waiting`; return how many still wait."""
+    num_left = 0
+    for j in range(num_waiting):
+        i = waiting[j]
+        if holds(bits, other[i], newest):
+            add_parts(bits, other[i], -discount[i], -1, gain, num_covered)
+        else:
+            waiting[num_left] = i
+            num_left += 1
+    return num_left
 
 
 @kernel

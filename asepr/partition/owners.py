@@ -1,11 +1,16 @@
 """One owner for each node of a vertex-cut."""
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from asepr.contracts import CopyBits, PartArray, PartitionProblem
 from asepr.errors import CapacityError
 from asepr.partition.copies_kernels import count_copies, mark_owners
 from asepr.partition.owners_kernels import choose_owners_in_order, fill_empty_parts
+from asepr.partition.ranking import id_dtype
+from asepr.stream.scratch_kernels import bucket_order
 
 
 def choose_owners(problem: PartitionProblem, copies: CopyBits) -> PartArray:
@@ -38,18 +43,31 @@ def choose_owners(problem: PartitionProblem, copies: CopyBits) -> PartArray:
     num_nodes = problem.source.num_nodes
     if problem.num_parts > num_nodes:
         raise CapacityError(f"num_parts must be at most {num_nodes}, the nodes, got {problem.num_parts}; ask for fewer")
-    num_copies = np.empty(num_nodes, dtype=np.int32)
+    num_copies = np.empty(num_nodes, dtype=np.int16)
     count_copies(copies, num_copies)
     train = np.zeros(num_nodes, dtype=np.bool_) if problem.train is None else problem.train
     node_cap = problem.caps(num_nodes)
     if problem.layout == "vertex-cut":
         node_cap = np.full(problem.num_parts, num_nodes, dtype=np.int64)
-    # Nodes without edges come last: they can go anywhere, so they mend what the others left uneven.
-    rank = np.where(num_copies == 0, np.iinfo(np.int32).max, num_copies)
     owner = np.empty(num_nodes, dtype=np.int32)
     choose_owners_in_order(
-        np.argsort(rank, kind="stable"), copies, num_copies, train, problem.capacities, node_cap, owner
+        _fewest_copies_first(num_copies, problem.num_parts),
+        copies,
+        num_copies,
+        train,
+        problem.capacities,
+        node_cap,
+        owner,
     )
     fill_empty_parts(owner, num_copies, problem.num_parts)
     mark_owners(owner, copies)
     return owner
+
+
+def _fewest_copies_first(num_copies: npt.NDArray[np.int16], num_parts: int) -> npt.NDArray[Any]:
+    """Return the nodes in the order of their choice; those without edges last.
+
+    These can go anywhere, so they mend what the others left uneven.
+    """
+    turn = np.where(num_copies == 0, np.int16(num_parts + 1), num_copies)
+    return bucket_order(turn, num_parts + 2, id_dtype(len(num_copies)))[0]

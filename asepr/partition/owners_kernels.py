@@ -1,6 +1,8 @@
 """Greedy choice of owners under three loads."""
 # mypy: disable-error-code="no-untyped-def"
 
+import heapq
+
 import numpy as np
 
 from asepr.jit import kernel
@@ -12,10 +14,10 @@ def choose_owners_in_order(order, bits, num_copies, train, capacities, node_cap,
 
     Parameters
     ----------
-    order : int64 (N,), a permutation
+    order : int32 or int64 (N,), a permutation; nodes without a candidate last
     bits : uint64 (N, W)
         Parts that hold each node: its candidates, where one of them has room.
-    num_copies : int32 (N,), set bits of each row
+    num_copies : int16 (N,), set bits of each row
     train : bool (N,)
     capacities : float64 (K,), shares
     node_cap : int64 (K,), most nodes of each part
@@ -23,7 +25,7 @@ def choose_owners_in_order(order, bits, num_copies, train, capacities, node_cap,
 
     Notes
     -----
-    O(N K) time. Ties go to the lowest part.
+    O(N RF + K log K) time where all have room. Ties go to the lowest part.
     """
     num_parts = capacities.shape[0]
     nodes = np.zeros(num_parts, dtype=np.int64)
@@ -35,25 +37,64 @@ def choose_owners_in_order(order, bits, num_copies, train, capacities, node_cap,
         num_rows += max(num_copies[v] - 1, 0)
     for i in range(order.shape[0]):
         v = order[i]
-        best = -1
-        best_held = False
-        for p in range(num_parts):
-            if nodes[p] >= node_cap[p]:
-                continue
-            held = num_copies[v] == 0 or ((bits[v, p >> 6] >> np.uint64(p & 63)) & np.uint64(1)) != 0
-            if best >= 0 and best_held and not held:
-                continue
-            if best < 0 or (held and not best_held) or load[p] < load[best]:
-                best = p
-                best_held = held
+        if num_copies[v] == 0:
+            choose_for_free_nodes(order[i:], train, num_train, capacities, node_cap, nodes, load, owner)
+            return
+        best = least_loaded_holder(bits, v, node_cap, nodes, load)
+        if best < 0:
+            best = least_loaded(node_cap, nodes, load)
         owner[v] = best
         nodes[best] += 1
-        added = 1.0 / order.shape[0]
+        added = 1.0 / order.shape[0] + (num_copies[v] - 1) / max(num_rows, 1)
         if train[v]:
             added += 1.0 / num_train
-        if num_copies[v] > 1:
-            added += (num_copies[v] - 1) / num_rows
         load[best] += added / capacities[best]
+
+
+@kernel
+def least_loaded_holder(bits, v, node_cap, nodes, load):
+    """Return the part with the least load among those with room that hold node v, or -1."""
+    best = -1
+    for w in range(bits.shape[1]):
+        word = bits[v, w]
+        while word:
+            below = (word & (~word + np.uint64(1))) - np.uint64(1)
+            word &= word - np.uint64(1)
+            p = w << 6
+            while below:
+                below &= below - np.uint64(1)
+                p += 1
+            if nodes[p] < node_cap[p] and (best < 0 or load[p] < load[best]):
+                best = p
+    return best
+
+
+@kernel
+def least_loaded(node_cap, nodes, load):
+    """Return the part with the least load among those with room."""
+    best = -1
+    for p in range(load.shape[0]):
+        if nodes[p] < node_cap[p] and (best < 0 or load[p] < load[best]):
+            best = p
+    return best
+
+
+@kernel
+def choose_for_free_nodes(order, train, num_train, capacities, node_cap, nodes, load, owner):
+    """Give each node of `order` to the part with the least load of all with room; in O(log K) each."""
+    queue = [(load[p], p) for p in range(load.shape[0]) if nodes[p] < node_cap[p]]
+    heapq.heapify(queue)
+    for v in order:
+        least, p = queue[0]
+        owner[v] = p
+        nodes[p] += 1
+        added = 1.0 / owner.shape[0]
+        if train[v]:
+            added += 1.0 / num_train
+        if nodes[p] < node_cap[p]:
+            heapq.heapreplace(queue, (least + added / capacities[p], p))
+        else:
+            heapq.heappop(queue)
 
 
 @kernel

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from asepr.contracts import EdgePartArray, IdArray, PartitionProblem
-from asepr.partition.owner_split import OwnedEdges, rank_nodes
+from asepr.contracts import DegreeArray, EdgePartArray, PartitionProblem
+from asepr.partition.owned_edges import OwnedEdges
+from asepr.partition.ranking import rank_nodes
 from asepr.partition.replica_removal_kernels import (
     Bounds,
     CopyCounts,
@@ -78,7 +79,7 @@ def remove_replicas(
 
 
 def _gather_groups(
-    problem: PartitionProblem, order: IdArray, ranked_degree: IdArray, edge_part: EdgePartArray
+    problem: PartitionProblem, order: npt.NDArray[Any], ranked_degree: DegreeArray, edge_part: EdgePartArray
 ) -> tuple[Groups, npt.NDArray[Any]]:
     """Return the edges grouped by owner, and int64 (E,): the input row of each."""
     num_edges = problem.source.num_edges
@@ -89,18 +90,18 @@ def _gather_groups(
     filled = 0
     owned = OwnedEdges(problem, order, ranked_degree)
     for rows in owned:
-        span = slice(filled, filled + len(rows))
-        eids[span], other[span], part[span] = rows["eid"], rows["other"], edge_part[rows["eid"]]
-        if len(rows):
-            first = int(rows["owner"][0])
-            sizes = np.bincount(rows["owner"] - first)
+        span = slice(filled, filled + len(rows.eid))
+        eids[span], other[span], part[span] = rows.eid, rows.other, edge_part[rows.eid]
+        if len(rows.eid):
+            first = int(rows.owner[0])
+            sizes = np.bincount(rows.owner - first)
             start[first + 1 : first + 1 + len(sizes)] = sizes
-        filled += len(rows)
+        filled += len(rows.eid)
     owned.close()
     return Groups(start=np.cumsum(start), other=other, part=part), eids
 
 
-def _count_copies(ranked_degree: IdArray, groups: Groups, num_parts: int) -> CopyCounts:
+def _count_copies(ranked_degree: DegreeArray, groups: Groups, num_parts: int) -> CopyCounts:
     first_slot = np.zeros(len(ranked_degree) + 1, dtype=np.int64)
     np.cumsum(np.minimum(ranked_degree, num_parts), out=first_slot[1:])
     counts = CopyCounts(

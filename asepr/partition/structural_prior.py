@@ -35,7 +35,7 @@ def structural_home(problem: PartitionProblem) -> StructuralHome:
     Balanced in nodes and in degrees, since edges will follow their ends. Time and memory of
     `partition_nodes`, and one more pass over the edges.
     """
-    degree = problem.degrees.total
+    degree = problem.degrees.total.astype(np.int64)
     weight = np.ascontiguousarray(np.stack([np.ones_like(degree), degree], axis=1))
     return _measured(problem, partition_by_weights(problem, weight))
 
@@ -47,7 +47,7 @@ def streamed_home(problem: PartitionProblem) -> StructuralHome:
     -----
     O(E) time, 24 bytes a node. Depends on the order of the edges; packing looks at volumes only.
     """
-    degree = problem.degrees.total
+    degree = problem.degrees.total.astype(np.int64)
     bound = max(1, int(degree.sum() / (problem.num_parts * CLUSTERS_PER_PART)))
     cluster = np.unique(cluster_nodes(problem.source, degree, bound), return_inverse=True)[1]
     return _measured(problem, pack_clusters(cluster.astype(np.int32), problem))

@@ -12,7 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from asepr.errors import OutputError
+from asepr.mapped import release
 from asepr.stream.scratch_kernels import bucket_order
+
+BLOCK_ROWS = 1 << 22
+"""Rows that a long scattered array is filled by: 8 MB where a row has 2 bytes."""
+
+FEW_BLOCKS = 4
 
 
 class ScratchDir:
@@ -69,6 +75,10 @@ class ScratchDir:
         self._opened.append(buckets)
         return buckets
 
+    def scattered(self, name: str, num_rows: int, dtype: npt.DTypeLike) -> "ScatteredFile":
+        """Return a file-backed array to be filled in any order, with memory of one block."""
+        return ScatteredFile(self, name, num_rows, dtype)
+
     def _new_file(self, name: str) -> Path:
         return self.path / f"{name}-{next(self._serial)}"
 
@@ -100,7 +110,7 @@ class BucketFiles:
             The disk is full.
         """
         order, starts = bucket_order(bucket_of, self.num_buckets)
-        _write_all(self._file.fileno(), _bytes_of(rows[order]), self._path)
+        _write_all(self._file.fileno(), _bytes_of(rows.take(order)), self._path)
         self._starts.append(starts + self._rows)
         self._rows += rows.shape[0]
 
@@ -125,6 +135,44 @@ class BucketFiles:
         """Remove the file."""
         self._file.close()
         self._path.unlink(missing_ok=True)
+
+
+class ScatteredFile:
+    """An array that is filled in any order, and then read.
+
+    Up to `FEW_BLOCKS` blocks are written where they belong at once. What is longer would be touched all over,
+    and so be in memory as a whole; it is gathered by blocks on disk first.
+    """
+
+    def __init__(self, scratch: ScratchDir, name: str, num_rows: int, dtype: npt.DTypeLike) -> None:
+        self._array = scratch.array(name, (num_rows,), dtype)
+        self._blocks: BucketFiles | None = None
+        if num_rows > FEW_BLOCKS * BLOCK_ROWS:
+            row = np.dtype([("row", np.int32), ("value", self._array.dtype)])
+            self._blocks = scratch.buckets(f"{name}-blocks", -(-num_rows // BLOCK_ROWS), row)
+
+    def put(self, rows: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:
+        """Set `array[rows]` to `values`; the last to set a row wins."""
+        if self._blocks is None:
+            self._array[rows] = values
+            return
+        block, row = np.divmod(rows, BLOCK_ROWS)
+        entries = np.empty(len(rows), dtype=self._blocks.dtype)
+        entries["row"], entries["value"] = row, values
+        self._blocks.append(block, entries)
+
+    def finish(self) -> npt.NDArray[Any]:
+        """Return the array; `put` is over."""
+        if self._blocks is not None:
+            for block in range(self._blocks.num_buckets):
+                self._fill(block * BLOCK_ROWS, self._blocks.read(block))
+            self._blocks.close()
+        return self._array
+
+    def _fill(self, start: int, entries: npt.NDArray[Any]) -> None:
+        rows = self._array[start : start + BLOCK_ROWS]
+        rows[entries["row"]] = entries["value"]
+        release(self._array, start, start + len(rows))
 
 
 def _reserve(descriptor: int, num_bytes: int, path: Path) -> None:

@@ -1,7 +1,10 @@
 """Counting sort of a chunk by bucket."""
 # mypy: disable-error-code="no-untyped-def"
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from asepr.contracts import IdArray
 from asepr.jit import kernel
@@ -15,7 +18,7 @@ def order_by_bucket(bucket_of, num_buckets, order, starts):
     ----------
     bucket_of : int (n,), in [0, num_buckets)
     num_buckets : int
-    order : int64 (n,), out
+    order : int32 or int64 (n,), out
         Rows of bucket b are `order[starts[b]:starts[b + 1]]`, in their input order.
     starts : int64 (num_buckets + 1,), zeros on entry, out
     """
@@ -30,9 +33,11 @@ def order_by_bucket(bucket_of, num_buckets, order, starts):
         cursor[b] += 1
 
 
-def bucket_order(bucket_of: IdArray, num_buckets: int) -> tuple[IdArray, IdArray]:
-    """Return `order` int64 (n,) and `starts` int64 (num_buckets + 1,) as in `order_by_bucket`."""
-    order = np.empty(bucket_of.shape[0], dtype=np.int64)
+def bucket_order(
+    bucket_of: npt.NDArray[Any], num_buckets: int, dtype: npt.DTypeLike = np.int64
+) -> tuple[npt.NDArray[Any], IdArray]:
+    """Return `order` (n,) of `dtype` and `starts` int64 (num_buckets + 1,) as in `order_by_bucket`."""
+    order = np.empty(bucket_of.shape[0], dtype=dtype)
     starts = np.zeros(num_buckets + 1, dtype=np.int64)
     order_by_bucket(bucket_of, num_buckets, order, starts)
     return order, starts

@@ -6,12 +6,14 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from asepr.contracts import Degrees
 from asepr.partition.adjacency import build_adjacency
 from asepr.partition.attribute_prior import agreement_lift, attribute_prior, pack_clusters
 from asepr.partition.hashing import dbh, hash_edges
 from asepr.partition.hashing_kernels import hash_to_unit
 from asepr.partition.hdrf import hdrf
 from asepr.partition.owners import choose_owners
+from asepr.partition.ranking import rank_nodes
 from asepr.stream.scratch import ScratchDir
 from tests.graphs import NAMED_GRAPHS, Graph, copies_of, graphs, problem, random_graph
 
@@ -94,9 +96,9 @@ def test_owners_hold_their_nodes(tmp_path_factory: pytest.TempPathFactory, graph
     with ScratchDir(tmp_path_factory.mktemp("w") / "scratch") as scratch:
         owner = choose_owners(problem(graph, num_parts, "vertex-cut", scratch), bits)
     assert set(owner.tolist()) == set(range(num_parts))
-    outside = sum(bool(parts) and owner[node] not in parts for node, parts in enumerate(held))
-    holders = len({int(p) for parts in held for p in parts})
-    assert outside <= num_parts - holders, "only parts without any edge may own a node they do not hold"
+    outside = [node for node, parts in enumerate(held) if parts and owner[node] not in parts]
+    owned = np.bincount(owner, minlength=num_parts)
+    assert (owned[owner[outside]] == 1).all(), "only a part left without a node may own one that it does not hold"
     assert [int(row[0]) for row in bits] == [
         sum(1 << p for p in parts | {int(owner[node])}) for node, parts in enumerate(held)
     ]
@@ -141,3 +143,25 @@ def test_attributes_without_bearing_on_edges_give_no_prior(scratch: ScratchDir, 
     prior = attribute_prior(problem(telling, 2, "vertex-cut", scratch, attribute_cluster=sides.astype(np.int32)))
     assert prior is not None
     assert prior.weight == 0.25
+
+
+@quick
+@given(degree=st.lists(st.integers(0, 30), min_size=1, max_size=40))
+def test_ranking_sorts_by_falling_degree_then_id(tmp_path_factory: pytest.TempPathFactory, degree: list[int]):
+    ends = np.repeat(np.arange(len(degree)), degree)
+    graph = Graph(num_nodes=len(degree), src=ends, dst=np.zeros(len(ends), dtype=np.int64))
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        ScratchDir(tmp_path_factory.mktemp("w") / "scratch") as scratch,
+    ):
+        patch.setattr("asepr.partition.ranking.MANY_EDGES", 7)
+        order, ranked = rank_nodes(problem(graph, 1, "vertex-cut", scratch))
+    total = [d + (sum(degree) if v == 0 else 0) for v, d in enumerate(degree)]
+    assert order.tolist() == sorted(range(len(total)), key=lambda v: (-total[v], v))
+    assert ranked.tolist() == sorted(total, reverse=True)
+
+
+def test_degrees_widen_where_a_sum_needs_it():
+    most = np.array([2**31 - 1, 5], dtype=np.int32)
+    assert Degrees(in_degree=most, out_degree=most).total.tolist() == [2**32 - 2, 10]
+    assert Degrees(in_degree=most[1:], out_degree=most[1:]).total.dtype == np.int32

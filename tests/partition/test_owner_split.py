@@ -147,7 +147,7 @@ def test_order_of_rows_and_direction_change_no_copy(scratch: ScratchDir, rng: np
 def test_number_of_buckets_changes_nothing(scratch: ScratchDir, monkeypatch: pytest.MonkeyPatch):
     graph = random_graph(300, 3000)
     expected = run(graph, 8, scratch)
-    monkeypatch.setattr("asepr.partition.owner_split.BUCKET_DEGREE", 50)
+    monkeypatch.setattr("asepr.partition.owned_edges.BUCKET_DEGREE", 50)
     assert np.array_equal(run(graph, 8, scratch), expected)
 
 
@@ -193,5 +193,5 @@ def test_a_dense_core_fills_parts_of_its_own(scratch: ScratchDir, monkeypatch: p
     by_part = np.sum(copies_by_part(graph, found, 20), axis=0)
     assert by_part[0] <= 60
     assert by_part.max() <= 1.1 * by_part.mean()
-    monkeypatch.setattr("asepr.partition.owner_split.BUCKET_DEGREE", 50)
+    monkeypatch.setattr("asepr.partition.owned_edges.BUCKET_DEGREE", 50)
     assert np.array_equal(run(graph, 20, scratch), found)

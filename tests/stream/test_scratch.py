@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asepr.errors import OutputError
+from asepr.mapped import release
 from asepr.stream.scratch import ScratchDir
 from asepr.stream.scratch_kernels import bucket_order
 
@@ -68,3 +69,25 @@ def test_full_disk_while_appending(scratch: ScratchDir, monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "write", no_space)
     with pytest.raises(OutputError, match="the disk is full; free space"):
         buckets.append(np.array([0, 1]), np.array([5, 6]))
+
+
+@pytest.mark.parametrize("block_rows", [1, 3, 1000])
+def test_scattered_array_is_filled_in_any_order(
+    scratch: ScratchDir, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, block_rows: int
+):
+    monkeypatch.setattr("asepr.stream.scratch.BLOCK_ROWS", block_rows)
+    order = rng.permutation(40)
+    scattered = scratch.scattered("part", 40, np.int16)
+    for rows in np.array_split(order, 5):
+        scattered.put(rows.astype(np.int32), (rows * 3).astype(np.int16))
+    assert scattered.finish().tolist() == [3 * row for row in range(40)]
+
+
+def test_released_rows_keep_their_values(scratch: ScratchDir, rng: np.random.Generator):
+    array = scratch.array("values", (100_000,), np.int16)
+    values = rng.integers(0, 1000, 100_000).astype(np.int16)
+    array[:] = values
+    for start, stop in ((0, 10), (0, 0), (50_000, 100_000), (0, 100_000)):
+        release(array, start, stop)
+        assert np.array_equal(array, values)
+    release(values, 0, 10)

@@ -1,69 +1,28 @@
-"""One host of a DistDGL run: a server and a client, told apart by the environment as DGL's launcher does it.
+"""What each server and trainer of a DistDGL run does to show that an export holds the source, and that it trains.
 
-    python distdgl_host.py RANK HOSTS CONFIG IP_CONFIG SOURCE.npz FOLDER
+    python examples/distdgl_launch.py CONFIG IP_CONFIG benchmarks/distdgl_check.py SOURCE.npz FOLDER
 
-The client samples all in-edges of every node from the servers and compares them, the degrees and all features
-with the source; then it trains GraphSAGE for one epoch of mini-batches together with the other clients.
+A trainer samples all in-edges of every node from the servers and compares them, the degrees and all features
+with the source; then it trains GraphSAGE for one epoch of mini-batches together with the other trainers, and
+writes what it found to FOLDER/rank-R.json.
 """
 
-import ctypes
 import json
 import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
 os.environ["DGLBACKEND"] = "pytorch"
-CLIENT_SECONDS = int(os.environ.get("CLIENT_SECONDS", "120"))
-PR_SET_PDEATHSIG = 1
+
+import dgl
+import numpy as np
+import torch
+from dgl.nn import HeteroGraphConv, SAGEConv
+from torch.nn.parallel import DistributedDataParallel
 
 
-def die_with_parent() -> None:
-    """Ask the kernel to end this process when the one that started it ends, however that ends."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def host(rank: int, num_hosts: int, config: str, ip_config: str, source: str, folder: str) -> int:
-    """Start the server and the client of a host; end with the client."""
-    base = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "DGL_DIST_MODE": "distributed",
-        "DGL_CONF_PATH": config,
-        "DGL_IP_CONFIG": ip_config,
-        "DGL_NUM_SERVER": "1",
-        "DGL_NUM_SAMPLER": "0",
-        "DGL_NUM_CLIENT": str(num_hosts),
-        "DGL_GRAPH_FORMAT": "csc",
-        "DGL_KEEP_ALIVE": "0",
-        "DGL_GROUP_ID": "0",
-        "MASTER_ADDR": "10.78.0.1",
-        "MASTER_PORT": "29400",
-        "WORLD_SIZE": str(num_hosts),
-        "RANK": str(rank),
-    }
-    command = [sys.executable, __file__, "--work", source, str(Path(folder) / f"rank-{rank}.json")]
-    with (Path(folder) / f"log-{rank}.txt").open("w") as log:
-        roles = ({"DGL_ROLE": "server", "DGL_SERVER_ID": str(rank)}, {"DGL_ROLE": "client"})
-        processes = [
-            subprocess.Popen(command, env=base | role, stdout=log, stderr=log, preexec_fn=die_with_parent)
-            for role in roles
-        ]
-        try:
-            return processes[1].wait(timeout=CLIENT_SECONDS)
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait()
-
-
-def work(source: str, answer: str) -> None:
+def main(source: str, folder: str) -> None:
     """Serve, or compare and train; a server never returns from `initialize`."""
-    import dgl
-    import numpy as np
-    import torch
-
     dgl.distributed.initialize(os.environ["DGL_IP_CONFIG"], net_type="socket")
     torch.distributed.init_process_group("gloo")
     torch.set_num_threads(1)
@@ -71,16 +30,12 @@ def work(source: str, answer: str) -> None:
     with np.load(source) as arrays:
         truth = dict(arrays)
     found = {"sampled": compare(graph, truth), **train(graph)}
-    Path(answer).write_text(json.dumps(found))
+    (Path(folder) / f"rank-{torch.distributed.get_rank()}.json").write_text(json.dumps(found))
     torch.distributed.barrier()
 
 
 def compare(graph, truth: dict) -> int:
     """Sample with full fan-out, and compare edges, degrees and features with the source; return the edges."""
-    import dgl
-    import numpy as np
-    import torch
-
     nodes = {name: torch.arange(graph.num_nodes(name)) for name in graph.ntypes}
     nid_of = {name: graph.nodes[name].data["orig_id"][ids].numpy() for name, ids in nodes.items()}
     for name, nids in nid_of.items():
@@ -116,11 +71,6 @@ def compare(graph, truth: dict) -> int:
 
 def train(graph) -> dict:
     """Train GraphSAGE on the labelled node type for one epoch, with gradients averaged over the clients."""
-    import dgl
-    import torch
-    from dgl.nn import HeteroGraphConv, SAGEConv
-    from torch.nn.parallel import DistributedDataParallel
-
     target = next(name for name in graph.ntypes if "label" in graph.nodes[name].data)
     data = graph.nodes[target].data
     seeds = dgl.distributed.node_split(data["train_mask"], graph.get_partition_book(), ntype=target, force_even=True)
@@ -158,7 +108,4 @@ def train(graph) -> dict:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--work":
-        work(sys.argv[2], sys.argv[3])
-    else:
-        sys.exit(host(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]))
+    main(sys.argv[1], sys.argv[2])

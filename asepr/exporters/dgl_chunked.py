@@ -1,9 +1,9 @@
 """DGL's chunked graph and its assignment text files, for DGL's dispatch pipeline and GraphStorm."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +16,18 @@ from asepr.exporters.export_graph import ExportGraph, ExportPart
 NEEDS_IN_EDGES = True
 """A chunk is a part, and dispatch gives an edge to the owner of its destination."""
 
+T = TypeVar("T")
 GRAPH_NAME = "graph"
+PARTITION_META = "assignment/partition_meta.json"
+"""Dispatch reads the number of parts from it, and stops where it is missing."""
 
 
 def write(graph: ExportGraph, folder: Path) -> dict[str, Any]:
-    """Write `metadata.json`, `edges/`, `node_data/`, `edge_data/` and `assignment/<type>.txt`.
+    """Write `metadata.json`, `edges/`, `node_data/`, `edge_data/` and `assignment/`.
 
     Chunk p is part p. Nodes of a type are numbered part by part, by nid within one, so an assignment file
-    says 0, 0, ..., 1, 1, ...; the nid is there as `orig_id`.
+    says 0, 0, ..., 1, 1, ...; the nid is there as `orig_id`. What a part has none of has no chunk, and a type that
+    no part has is not named: dispatch counts chunks without rows as absent, and takes those after them for others.
 
     Parameters
     ----------
@@ -44,9 +48,10 @@ def write(graph: ExportGraph, folder: Path) -> dict[str, Any]:
             else:
                 np.save(path, array)
     (folder / "assignment").mkdir()
-    for code, name in enumerate(graph.types.nodes):
+    for code, name in _present(graph.types.nodes, graph.num_nodes_of):
         parts = np.repeat(np.arange(graph.num_parts), graph.num_nodes_of[:, code])
         np.savetxt(folder / "assignment" / f"{name}.txt", parts, fmt="%d")
+    (folder / PARTITION_META).write_text(json.dumps(_partition_meta(graph)) + "\n")
     (folder / "metadata.json").write_text(json.dumps(_metadata(graph), indent=1) + "\n")
     return {"metadata": "metadata.json", "assignment": "assignment"}
 
@@ -54,13 +59,14 @@ def write(graph: ExportGraph, folder: Path) -> dict[str, Any]:
 def find_faults(graph: ExportGraph, folder: Path) -> Iterator[str]:
     """Compare every array and the assignment with the shards."""
     try:
-        if json.loads((folder / "metadata.json").read_text()) != json.loads(json.dumps(_metadata(graph))):
-            yield f"{folder / 'metadata.json'}: must describe the shards' graph"
+        for meta, expected in (("metadata.json", _metadata(graph)), (PARTITION_META, _partition_meta(graph))):
+            if json.loads((folder / meta).read_text()) != json.loads(json.dumps(expected)):
+                yield f"{folder / meta}: must describe the shards' graph"
         for part in graph.parts():
             for name, array in _arrays(graph, part):
                 if not np.array_equal(_read(folder / name), array):
                     yield f"{folder / name}: must equal the shard's"
-        for code, name in enumerate(graph.types.nodes):
+        for code, name in _present(graph.types.nodes, graph.num_nodes_of):
             path = folder / "assignment" / f"{name}.txt"
             found = np.array(path.read_text().split(), dtype=np.int64)
             if not np.array_equal(np.bincount(found, minlength=graph.num_parts), graph.num_nodes_of[:, code]):
@@ -79,13 +85,20 @@ def _read(path: Path) -> npt.NDArray[Any]:
     return np.stack([table.column(name).to_numpy() for name in ("src", "dst")], axis=1)
 
 
+def _present(names: Sequence[T], counts: npt.NDArray[np.int64]) -> Iterator[tuple[int, T]]:
+    """Yield code and name of the types that some part, or the one part given, has."""
+    for code, name in enumerate(names):
+        if counts[..., code].any():
+            yield code, name
+
+
 def _arrays(graph: ExportGraph, part: ExportPart) -> Iterator[tuple[str, npt.NDArray[Any]]]:
     """Yield each chunk of a part: the path of its file, and what it holds."""
-    for code, name in enumerate(graph.types.nodes):
+    for code, name in _present(graph.types.nodes, graph.num_nodes_of[part.rank]):
         yield _path("node_data", name, "orig_id", part.rank), part.nid[part.nodes_of(code)]
         for key, values in graph.node_data(part, code).items():
             yield _path("node_data", name, key, part.rank), values
-    for code, edge_type in enumerate(graph.types.edges):
+    for code, edge_type in _present(graph.types.edges, graph.num_edges_of[part.rank]):
         name, rows = "__".join(edge_type), part.edges[part.edges_of(code)]
         ends = [
             _numbers(graph, rows[end], graph.types.nodes.index(node_type))
@@ -107,13 +120,17 @@ def _numbers(graph: ExportGraph, nid: IdArray, code: int) -> IdArray:
     return numbers
 
 
-def _metadata(graph: ExportGraph) -> dict[str, Any]:
-    nodes = {name: graph.num_nodes_of[:, code].tolist() for code, name in enumerate(graph.types.nodes)}
-    edges = {":".join(edge): graph.num_edges_of[:, code].tolist() for code, edge in enumerate(graph.types.edges)}
-    first = graph.part(0)
-    ranks = range(graph.num_parts)
+def _partition_meta(graph: ExportGraph) -> dict[str, Any]:
+    # Dispatch knows two names of algorithms, and does nothing more with them.
+    return {"version": "1.0.0", "num_parts": graph.num_parts, "algo_name": "metis"}
 
-    def files(kind: str, name: str, columns: Any) -> dict[str, Any]:
+
+def _metadata(graph: ExportGraph) -> dict[str, Any]:
+    nodes = dict(_chunks(graph.types.nodes, graph.num_nodes_of))
+    edges = dict(_chunks(graph.types.edges, graph.num_edges_of))
+    first = graph.part(0)
+
+    def files(kind: str, name: str, columns: Any, ranks: list[int]) -> dict[str, Any]:
         return {
             column: {"format": {"name": "numpy"}, "data": [_path(kind, name, column, rank) for rank in ranks]}
             for column in ("orig_id", *columns)
@@ -123,21 +140,32 @@ def _metadata(graph: ExportGraph) -> dict[str, Any]:
         "graph_name": GRAPH_NAME,
         "node_type": list(nodes),
         # Versions of DGL differ in which of the two they read, and whether per type or per chunk (dmlc/dgl#7905).
-        "num_nodes_per_chunk": list(nodes.values()),
-        "num_nodes_per_type": [sum(counts) for counts in nodes.values()],
-        "edge_type": list(edges),
-        "num_edges_per_chunk": list(edges.values()),
-        "num_edges_per_type": [sum(counts) for counts in edges.values()],
+        "num_nodes_per_chunk": [list(chunks.values()) for chunks in nodes.values()],
+        "num_nodes_per_type": [sum(chunks.values()) for chunks in nodes.values()],
+        "edge_type": [":".join(edge) for edge in edges],
+        "num_edges_per_chunk": [list(chunks.values()) for chunks in edges.values()],
+        "num_edges_per_type": [sum(chunks.values()) for chunks in edges.values()],
         "edges": {
-            name: {
+            ":".join(edge): {
                 "format": {"name": "parquet"},
-                "data": [f"edges/{name.replace(':', '__')}/part-{rank:05d}.parquet" for rank in ranks],
+                "data": [f"edges/{'__'.join(edge)}/part-{rank:05d}.parquet" for rank in chunks],
             }
-            for name in edges
+            for edge, chunks in edges.items()
         },
-        "node_data": {name: files("node_data", name, graph.node_data(first, code)) for code, name in enumerate(nodes)},
+        "node_data": {
+            name: files("node_data", name, graph.node_data(first, graph.types.nodes.index(name)), list(chunks))
+            for name, chunks in nodes.items()
+        },
         "edge_data": {
-            name: files("edge_data", name.replace(":", "__"), graph.edge_data(first, code))
-            for code, name in enumerate(edges)
+            ":".join(edge): files(
+                "edge_data", "__".join(edge), graph.edge_data(first, graph.types.edges.index(edge)), list(chunks)
+            )
+            for edge, chunks in edges.items()
         },
     }
+
+
+def _chunks(names: Sequence[T], counts: npt.NDArray[np.int64]) -> Iterator[tuple[T, dict[int, int]]]:
+    """Yield each type that is there, with the rows of each part that has some."""
+    for code, name in _present(names, counts):
+        yield name, {rank: int(rows) for rank, rows in enumerate(counts[:, code]) if rows}

@@ -11,6 +11,7 @@ import pytest
 from asepr.exporters.targets import export, find_export_faults
 from asepr.formats.shard import Shard, open_all
 from tests.exports.datasets import NUM_PARTS, Source, make_source
+from tests.graphs import random_graph
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["one type", "typed"])
@@ -71,32 +72,98 @@ def test_own_check_catches_damage(target: str, source: Source, tmp_path: Path):
     assert len(find_export_faults(source.path, tmp_path / "out", target)) >= 1
 
 
-def test_chunks_are_the_graph_by_the_metadata_alone(source: Source, tmp_path: Path):
-    out = tmp_path / "out"
+DISPATCH_DTYPES = {"float32", "float64", "float16", "uint8", "int8", "int16", "int32", "int64", "bool"}
+
+
+class Dispatch:
+    """Chunks as DGL's dispatch reads them, by its documented rules and the metadata alone.
+
+    A process for each part reads a contiguous share of the files of each column. Rows are numbered by the counts of
+    those processes that have some, in order, and the r-th such count is taken for that of process r.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.metadata = json.loads((out / "metadata.json").read_text())
+        meta = json.loads((out / "assignment" / "partition_meta.json").read_text())
+        assert meta["version"] == "1.0.0"
+        assert meta["algo_name"] in ("random", "metis")
+        self.num_parts = meta["num_parts"]
+        self.part_of = {name: self.assignment(name) for name in self.metadata["node_type"]}
+
+    def assignment(self, name: str) -> np.ndarray:
+        parts = pd.read_csv(self.out / "assignment" / f"{name}.txt", header=None)[0].to_numpy()
+        assert parts.min() >= 0
+        assert parts.max() < self.num_parts
+        return parts
+
+    def read(self, described: dict, rows: int) -> np.ndarray:
+        shares = np.array_split(described["data"], self.num_parts)
+        read_by = [[self.file(name, described["format"]["name"]) for name in share] for share in shares]
+        counts = [sum(map(len, files)) for files in read_by]
+        present = [count for count in counts if count]
+        assert counts[: len(present)] == present, "a process without rows shifts the numbers of those after it"
+        assert sum(counts) == rows
+        return np.concatenate([array for files in read_by for array in files])
+
+    def file(self, name: str, kind: str) -> np.ndarray:
+        assert not Path(name).is_absolute()
+        array = np.load(self.out / name) if kind == "numpy" else pd.read_parquet(self.out / name).to_numpy()
+        assert array.ndim in (1, 2)
+        assert array.dtype.name in DISPATCH_DTYPES
+        return array
+
+    def columns(self, kind: str) -> dict[str, dict[str, np.ndarray]]:
+        names, rows = (self.metadata[f"{kind}_type"], self.metadata[f"num_{kind}s_per_type"])
+        chunks = self.metadata[f"num_{kind}s_per_chunk"]
+        assert list(map(sum, chunks)) == rows
+        return {
+            name: {key: self.read(column, count) for key, column in self.metadata[f"{kind}_data"][name].items()}
+            for name, count in zip(names, rows, strict=True)
+        }
+
+    def edges(self) -> dict[str, np.ndarray]:
+        counts = dict(zip(self.metadata["edge_type"], self.metadata["num_edges_per_type"], strict=True))
+        return {name: self.read(self.metadata["edges"][name], count) for name, count in counts.items()}
+
+
+def test_chunks_are_the_graph_to_dispatch(source: Source, tmp_path: Path):
+    export_chunks(source, tmp_path / "out")
+
+
+def test_chunks_without_rows_are_left_out(tmp_path: Path):
+    # Fewer nodes of a type than parts, so some parts have none.
+    source = make_source(tmp_path / "data", "edge-cut", typed=True, graph=random_graph(14, 40), num_parts=6)
+    export_chunks(source, tmp_path / "out")
+
+
+def export_chunks(source: Source, out: Path) -> None:
     export(source.path, out, "dgl-chunked")
-    metadata = json.loads((out / "metadata.json").read_text())
-
-    def column(kind: str, name: str, key: str) -> np.ndarray:
-        return np.concatenate([np.load(out / path) for path in metadata[kind][name][key]["data"]])
-
-    nid_of, seen = {}, []
-    for name, total in zip(metadata["node_type"], metadata["num_nodes_per_type"], strict=True):
-        nid_of[name] = column("node_data", name, "orig_id")
-        assert len(nid_of[name]) == total
-        assert np.array_equal(column("node_data", name, "feat"), source.feat[nid_of[name]])
-        parts = np.loadtxt(out / "assignment" / f"{name}.txt", dtype=int, ndmin=1)
-        assert np.array_equal(parts, owners(source)[nid_of[name]])
-    for name in metadata["edge_type"]:
-        eid = column("edge_data", name, "orig_id")
-        frame = pd.concat([pd.read_parquet(out / path) for path in metadata["edges"][name]["data"]])
+    dispatch = Dispatch(out)
+    nodes, seen = dispatch.columns("node"), []
+    nid_of = {name: columns["orig_id"] for name, columns in nodes.items()}
+    for name, columns in nodes.items():
+        assert np.array_equal(columns["feat"], source.feat[nid_of[name]])
+        assert np.array_equal(dispatch.part_of[name], owners(source)[nid_of[name]])
+    edges = dispatch.edges()
+    for name, columns in dispatch.columns("edge").items():
+        eid, ends = columns["orig_id"], edges[name]
         src_type, _, dst_type = name.split(":")
-        assert (nid_of[src_type][frame.src] == source.graph.src[eid]).all()
-        assert (nid_of[dst_type][frame.dst] == source.graph.dst[eid]).all()
-        assert np.array_equal(column("edge_data", name, "feat"), source.edge_feat[eid])
+        assert np.array_equal(nid_of[src_type][ends[:, 0]], source.graph.src[eid])
+        assert np.array_equal(nid_of[dst_type][ends[:, 1]], source.graph.dst[eid])
+        assert np.array_equal(columns["feat"], source.edge_feat[eid])
         seen += eid.tolist()
     assert sorted(seen) == list(range(source.graph.num_edges))
     assert sorted(np.concatenate(list(nid_of.values()))) == list(range(source.graph.num_nodes))
+
+
+def test_own_check_catches_damaged_chunks(source: Source, tmp_path: Path):
+    out = tmp_path / "out"
+    export(source.path, out, "dgl-chunked")
     assert find_export_faults(source.path, out, "dgl-chunked") == []
-    path = out / metadata["edges"][metadata["edge_type"][0]]["data"][0]
+    path = next(out.rglob("edges/*/*.parquet"))
     pd.read_parquet(path).iloc[::-1].to_parquet(path, index=False)
     assert find_export_faults(source.path, out, "dgl-chunked") == [f"{path}: must equal the shard's"]
+    meta = out / "assignment" / "partition_meta.json"
+    meta.unlink()
+    assert "partition_meta.json" in find_export_faults(source.path, out, "dgl-chunked")[0]

@@ -453,6 +453,11 @@ def _print_export(path: Path, dest: Path, values: dict[str, Any]) -> None:
         f"{dest}: {values['num_parts']} parts for {values['target']}, read back and equal to {path}\n"
         f"{len(values['node_types'])} node types, {len(values['edge_types'])} edge types"
     )
+    if values.get("without_features"):
+        print(
+            f"without features, since a part has none of them and DistDGL cannot serve that: "
+            f"{', '.join(values['without_features'])}"
+        )
     if values["moved_edges"]:
         halo, balance = values["halo_nodes"], values["edge_balance"]
         print(

@@ -35,13 +35,17 @@ def write(graph: ExportGraph, folder: Path) -> dict[str, Any]:
     Returns
     -------
     dict
-        `config`, the name of the file to give to DistDGL.
+        `config`, the name of the file to give to DistDGL; `without_features`, the types whose features are left out.
 
     Notes
     -----
     Ids are part-major, then by type, then by nid or eid. Inner nodes come first, in that order, then
     halo nodes in ascending id; edges are the in-edges of inner nodes in ascending id, and no others: an edge into
     a halo node makes DGL count neighbours twice (dmlc/dgl#7473).
+
+    A server puts each feature in shared memory, fails to make an array without rows there, and serves only
+    features that all parts have. So a type that is missing in a part has no features in any; its original ids remain
+    in `orig_nids.dgl` or `orig_eids.dgl`.
     """
     for part in graph.parts():
         place = folder / f"part{part.rank}"
@@ -50,13 +54,13 @@ def write(graph: ExportGraph, folder: Path) -> dict[str, Any]:
         for name, tensors in _tensors(graph, part).items():
             save_tensors(str(place / name), tensors)
     (folder / f"{GRAPH_NAME}.json").write_text(json.dumps(_config(graph), indent=1) + "\n")
-    return {"config": f"{GRAPH_NAME}.json"}
+    return {"config": f"{GRAPH_NAME}.json", "without_features": _without_features(graph)}
 
 
 def find_faults(graph: ExportGraph, folder: Path) -> Iterator[str]:
     """Compare a folder with the shards, edge by edge, as DGL's readers see it.
 
-    Ids of the export are turned back into nids and eids by `orig_id` alone, so a wrong order, range, edge
+    Ids of the export are turned back into nids by its `orig_nids.dgl` alone, so a wrong order, range, edge
     or feature shows, and so does an in-edge that lies in another part.
     """
     path = folder / f"{GRAPH_NAME}.json"
@@ -159,19 +163,27 @@ def _tensors(graph: ExportGraph, part: ExportPart) -> dict[str, dict[str, torch.
     orig_eids: dict[str, torch.Tensor] = {}
     for code, name in enumerate(graph.types.nodes):
         orig_nids[name] = torch.from_numpy(part.nid[part.nodes_of(code)].copy())
-        nodes[f"{name}/orig_id"] = orig_nids[name]
-        nodes |= _named(name, graph.node_data(part, code))
+        if graph.num_nodes_of[:, code].all():
+            nodes |= {f"{name}/orig_id": orig_nids[name]} | _named(name, graph.node_data(part, code))
     for code, edge_type in enumerate(graph.types.edges):
         name = ":".join(edge_type)
         orig_eids[name] = torch.from_numpy(part.edges["eid"][part.edges_of(code)].copy())
-        edges[f"{name}/orig_id"] = orig_eids[name]
-        edges |= _named(name, graph.edge_data(part, code))
+        if graph.num_edges_of[:, code].all():
+            edges |= {f"{name}/orig_id": orig_eids[name]} | _named(name, graph.edge_data(part, code))
     return {
         "node_feat.dgl": nodes,
         "edge_feat.dgl": edges,
         "orig_nids.dgl": orig_nids,
         "orig_eids.dgl": orig_eids,
     }
+
+
+def _without_features(graph: ExportGraph) -> list[str]:
+    """Return the types of which some part has no node or edge."""
+    nodes = [name for code, name in enumerate(graph.types.nodes) if not graph.num_nodes_of[:, code].all()]
+    return nodes + [
+        ":".join(name) for code, name in enumerate(graph.types.edges) if not graph.num_edges_of[:, code].all()
+    ]
 
 
 def _named(type_name: str, columns: Columns) -> dict[str, torch.Tensor]:
@@ -188,11 +200,11 @@ def _config_faults(path: Path, found: Any, expected: dict[str, Any]) -> Iterator
 
 
 def _read_nids(graph: ExportGraph, place: Path, rank: int, nid_of: IdArray) -> None:
-    """Fill in which nid each id of a part stands for, by its features alone."""
-    features = load_tensors(str(place / "node_feat.dgl"))
+    """Fill in which nid each id of a part stands for, by the export alone."""
+    original = load_tensors(str(place / "orig_nids.dgl"))
     starts = _id_starts(graph.num_nodes_of)
     for code, name in enumerate(graph.types.nodes):
-        nids = features[f"{name}/orig_id"].numpy()
+        nids = original[name].numpy()
         nid_of[starts[rank, code] : starts[rank, code] + len(nids)] = nids
 
 

@@ -11,6 +11,7 @@ pytest.importorskip("dgl", reason="DGL is not installed")
 
 import dgl
 import torch
+from dgl.data.utils import load_tensors
 from dgl.distributed import load_partition
 
 from asepr.errors import OutputError, ShardError
@@ -18,7 +19,7 @@ from asepr.exporters import distdgl
 from asepr.exporters.targets import export, find_export_faults
 from asepr.formats.shard import Shard, open_all
 from tests.exports.datasets import NUM_PARTS, Source, make_source
-from tests.graphs import NAMED_GRAPHS
+from tests.graphs import NAMED_GRAPHS, random_graph
 
 CASES = [(layout, typed) for layout in ("edge-cut", "vertex-cut") for typed in (False, True)]
 
@@ -101,6 +102,28 @@ def test_features_labels_and_masks_are_those_of_the_input(exported):
                 assert (source.ntype[source.graph.src[eid]] == src).all()
                 assert (source.ntype[source.graph.dst[eid]] == dst).all()
     assert labelled == (source.graph.num_nodes if source.ntype is None else (source.ntype == 0).sum())
+
+
+def test_a_type_that_a_part_lacks_has_no_features(tmp_path: Path):
+    # DistDGL's server cannot share an array without rows, nor serve one that some parts lack.
+    source = make_source(tmp_path / "data", "edge-cut", typed=True, graph=random_graph(14, 40))
+    figures = export(source.path, tmp_path / "out", "distdgl")
+    names, missing = [], set()
+    for rank in range(NUM_PARTS):
+        place = tmp_path / "out" / f"part{rank}"
+        features = load_tensors(str(place / "node_feat.dgl")) | load_tensors(str(place / "edge_feat.dgl"))
+        assert min(len(values) for values in features.values()) > 0
+        names.append(set(features))
+        ids = load_tensors(str(place / "orig_nids.dgl")) | load_tensors(str(place / "orig_eids.dgl"))
+        missing |= {name for name, values in ids.items() if len(values) == 0}
+        for name, values in ids.items():
+            if name not in figures["without_features"]:
+                assert torch.equal(features[f"{name}/orig_id"], values)
+    assert names == [names[0]] * NUM_PARTS
+    assert set(figures["without_features"]) == missing
+    assert {name.split("/")[0] for name in names[0]}.isdisjoint(missing)
+    assert missing
+    assert find_export_faults(source.path, tmp_path / "out", "distdgl") == []
 
 
 def test_own_check_passes_and_catches_wrong_edges(exported, tmp_path):

@@ -14,6 +14,7 @@ pytest.importorskip("dgl", reason="DGL is not installed")
 from asepr.exporters.targets import export
 from benchmarks.distdgl import CHECK, run_on_hosts
 from tests.exports.datasets import make_source
+from tests.graphs import random_graph
 
 ROOT = Path(__file__).parents[2]
 HOSTS_SCRIPT = Path(os.environ.get("ASEPR_HOSTS_SCRIPT", ROOT.parent / "shared" / "tools" / "hosts.sh"))
@@ -39,8 +40,11 @@ def write_truth(path: Path, num_nodes: int, src: np.ndarray, dst: np.ndarray, **
 
 @pytest.mark.parametrize("typed", [False, True], ids=["one type", "typed"])
 def test_two_hosts_serve_every_edge_and_train(typed: bool, tmp_path: Path):
-    source = make_source(tmp_path / "data", "vertex-cut", typed=typed, num_parts=2)
-    export(source.path, tmp_path / "export", "distdgl")
+    # So few edges that one of the parts lacks some types of edges.
+    graph = random_graph(80, 60) if typed else random_graph(80, 400)
+    source = make_source(tmp_path / "data", "vertex-cut", typed=typed, num_parts=2, graph=graph)
+    figures = export(source.path, tmp_path / "export", "distdgl")
+    assert (0 < len(figures["without_features"]) < len(figures["edge_types"])) == typed
     labelled = source.label >= 0
     masks = {f"node_{n}_mask": (source.split == code) & labelled for code, n in enumerate(("train", "val", "test"), 1)}
     truth = write_truth(

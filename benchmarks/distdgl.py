@@ -79,7 +79,9 @@ def main() -> None:
                 rows.append(verify(graph, chosen, work))
             else:
                 measure(graph, chosen, work, rows)
-    show(rows, chosen.json)
+    if chosen.json is not None:
+        chosen.json.write_text(json.dumps(rows, indent=1) + "\n")
+    show([{key: value for key, value in row.items() if key != "epochs"} for row in rows], None)
     if not chosen.verify:
         show(summaries(rows), None)
 

@@ -10,7 +10,7 @@ folder, and shows time, peak memory, cut and halo beside each other. Then the ru
 the best validation accuracy on METIS' partition, accuracy on the whole graph. Without --distdgl and
 --hosts-script nothing is trained, and METIS is given both directions of each edge as DIR would.
 
-The second exports graphs to as many parts as hosts, samples every in-edge of every node from real servers, compares
+The second exports graphs to as many parts as hosts, with their types and without, samples every in-edge of every node from real servers, compares
 edges, degrees and features with the source, and trains one epoch (`benchmarks/distdgl_check.py`).
 
 Rows in FILE are kept and not measured again, so a run that was stopped goes on. Hosts are made by a script with
@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ def main() -> None:
             work = (chosen.work or Path(temporary)).resolve() / graph.name
             work.mkdir(parents=True, exist_ok=True)
             if chosen.verify:
-                rows.append(verify(graph, chosen, work))
+                rows += verify(graph, chosen, work)
             else:
                 measure(graph, chosen, work, rows)
     if chosen.json is not None:
@@ -287,11 +287,9 @@ def summaries(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return result
 
 
-def verify(graph: GraphFiles, chosen: argparse.Namespace, work: Path) -> dict[str, Any]:
-    """Export a graph, and let servers and trainers on hosts compare it with the source; types are kept where many."""
-    nodes = pd.read_parquet(graph.nodes).sort_values("id")
-    edges = pd.read_parquet(graph.edges)
-    ignore_types = graph.name != "debian-hetero"
+def verify(graph: GraphFiles, chosen: argparse.Namespace, work: Path) -> Iterator[dict[str, Any]]:
+    """Export a graph with its types and without, and let servers and trainers on hosts compare it with the source."""
+    nodes, edges = pd.read_parquet(graph.nodes).sort_values("id"), pd.read_parquet(graph.edges)
     feat = sp.load_npz(graph.features)[:, :VERIFY_COLUMNS].toarray().astype(np.float32)
     np.save(work / "feat.npy", feat)
     label = nodes["label"].to_numpy()
@@ -302,30 +300,26 @@ def verify(graph: GraphFiles, chosen: argparse.Namespace, work: Path) -> dict[st
     place = work / f"verify-{chosen.hosts}"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    asepr.partition(
-        graph.edges,
-        place / "shards",
-        nodes=graph.nodes,
-        features=work / "feat.npy",
-        num_parts=chosen.hosts,
-        layout="edge-cut",
-    )
-    export(place / "shards", place / "export", "distdgl", ignore_types=ignore_types)
-    config = place / "export" / "graph.json"
-    run_on_hosts(chosen.hosts_script, place, config, chosen.hosts, CHECK, work / "truth.npz", place)
-    answers = [json.loads((place / f"rank-{rank}.json").read_text()) for rank in range(chosen.hosts)]
-    types = json.loads(config.read_text())
-    return {
-        "graph": graph.name,
-        "hosts": chosen.hosts,
-        "node_types": len(types["ntypes"]),
-        "edge_types": len(types["etypes"]),
-        "edges": len(edges),
-        "edges_sampled_by_each": min(answer["sampled"] for answer in answers),
-        "steps": answers[0]["steps"],
-        "first_loss": answers[0]["first_loss"],
-        "last_loss": answers[0]["last_loss"],
-    }
+    files = {"nodes": graph.nodes, "features": work / "feat.npy"}
+    asepr.partition(graph.edges, place / "shards", **files, num_parts=chosen.hosts, layout="edge-cut")
+    for ignore_types in (False, True):
+        exported = place / f"export-{'plain' if ignore_types else 'typed'}"
+        figures = export(place / "shards", exported, "distdgl", ignore_types=ignore_types)
+        config = exported / figures["config"]
+        run_on_hosts(chosen.hosts_script, place, config, chosen.hosts, CHECK, work / "truth.npz", place)
+        answers = [json.loads((place / f"rank-{rank}.json").read_text()) for rank in range(chosen.hosts)]
+        yield {
+            "graph": graph.name,
+            "hosts": chosen.hosts,
+            "node_types": len(figures["node_types"]),
+            "edge_types": len(figures["edge_types"]),
+            "without_features": len(figures["without_features"]),
+            "edges": len(edges),
+            "edges_sampled_by_each": min(answer["sampled"] for answer in answers),
+            "steps": answers[0]["steps"],
+            "first_loss": answers[0]["first_loss"],
+            "last_loss": answers[0]["last_loss"],
+        }
 
 
 def run_on_hosts(

@@ -10,8 +10,9 @@ folder, and shows time, peak memory, cut and halo beside each other. Then the ru
 the best validation accuracy on METIS' partition, accuracy on the whole graph. Without --distdgl and
 --hosts-script nothing is trained, and METIS is given both directions of each edge as DIR would.
 
-The second exports graphs to as many parts as hosts, with their types and without, samples every in-edge of every node from real servers, compares
-edges, degrees and features with the source, and trains one epoch (`benchmarks/distdgl_check.py`).
+The second exports graphs to as many parts as hosts, with their types and without, samples every in-edge of every
+node from real servers, compares edges, degrees and features with the source, and trains one epoch
+(`benchmarks/distdgl_check.py`).
 
 Rows in FILE are kept and not measured again, so a run that was stopped goes on. Hosts are made by a script with
 the commands `up N MBIT`, `run I CMD ...`, `bytes` and `down`.

@@ -20,6 +20,12 @@ TARGETS: dict[str, str] = {
 }
 """Where each target's exporter is; imported when asked for, since some need torch or DGL."""
 
+NOT_TARGETS: dict[str, str] = {
+    "graphar": "the Python reader of graphar 0.13.0.dev1 returns neither features nor weights, "
+    "so no export to it can be checked, and parquet holds the same columns",
+}
+"""Formats that people may look for, and why there is no exporter to them."""
+
 
 class Exporter(Protocol):
     """What the module of a target has."""
@@ -42,6 +48,8 @@ def get_exporter(target: str) -> Exporter:
     ConfigError
         There is no such target, or a library that it needs is missing.
     """
+    if target in NOT_TARGETS:
+        raise ConfigError(f"target {target} is left out: {NOT_TARGETS[target]}; choose one of {', '.join(TARGETS)}")
     if target not in TARGETS:
         raise ConfigError(f"target must be one of {', '.join(TARGETS)}, got '{target}'; choose one of these")
     try:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from asepr.errors import ConfigError
 from asepr.exporters.targets import export, find_export_faults
 from asepr.formats.shard import Shard, open_all
 from tests.exports.datasets import NUM_PARTS, Source, make_source
@@ -56,6 +57,15 @@ def test_metis_text_is_the_undirected_graph(source: Source, tmp_path: Path):
         assert [int(word) - 1 for word in line.split()] == neighbours
     parts = np.loadtxt(tmp_path / "out" / f"graph.graph.part.{NUM_PARTS}", dtype=int)
     assert np.array_equal(parts, owners(source))
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"), [("graphar", "returns neither features nor weights"), ("csv", "target must be one of dgl-")]
+)
+def test_other_targets_are_refused_with_the_reason(target: str, reason: str, source: Source, tmp_path: Path):
+    with pytest.raises(ConfigError, match=reason):
+        export(source.path, tmp_path / "out", target)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("target", ["parquet", "metis"])

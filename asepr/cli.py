@@ -63,6 +63,23 @@ def partition_command(
         str, typer.Option(help="Store mean, sum or gcn of each row's in-neighbours; empty: nothing.")
     ] = "",
     ids: Annotated[str, typer.Option(help="auto, dense (0 .. N-1) or map (any integers or strings).")] = "auto",
+    undirected: Annotated[
+        bool | None,
+        typer.Option("--undirected/--directed", help="An input edge stands for both directions. [default: directed]"),
+    ] = None,
+    add_reverse: Annotated[
+        bool | None,
+        typer.Option("--add-reverse/--no-add-reverse", help="Add each edge's reverse, marked. [default: no]"),
+    ] = None,
+    self_loops: Annotated[
+        str | None, typer.Option(help="keep, drop, or add one at each node that has none. [default: keep]")
+    ] = None,
+    duplicates: Annotated[
+        str | None, typer.Option(help="keep, or merge edges of the same ends and type. [default: keep]")
+    ] = None,
+    edge_split: Annotated[
+        str | None, typer.Option(help="Hold out edges to be predicted: shares of train, val, test as 0.8,0.1,0.1.")
+    ] = None,
     src: Annotated[str, typer.Option(help="Column of source ids.")] = "src",
     dst: Annotated[str, typer.Option(help="Column of destination ids.")] = "dst",
     etype: Annotated[str, typer.Option(help="Column of edge types, read if there.")] = "etype",
@@ -111,6 +128,8 @@ def _partition_config(given: dict[str, Any]) -> "PipelineConfig":
     same = ("num_parts", "method", "layout", "imbalance", "replica_imbalance", "attr_weight", "seed", "num_nodes")
     return PipelineConfig(
         **{name: given[name] for name in (*same, "reduce_features", "ids")},
+        **{name: given[name] for name in ("undirected", "add_reverse", "self_loops", "duplicates")},
+        edge_split=None if given["edge_split"] is None else _numbers(given["edge_split"], "--edge-split"),
         balance=tuple(filter(None, given["balance"].split(","))),
         memory_bytes=_size(given["memory"]),
         capacities=_numbers(given["capacities"]),
@@ -399,11 +418,11 @@ class _BarProgress:
         self._bar.update(self._task, description=f"{self._name}: {self._edges:,} edges")
 
 
-def _numbers(text: str) -> tuple[float, ...]:
+def _numbers(text: str, option: str = "--capacities") -> tuple[float, ...]:
     try:
         return tuple(float(item) for item in text.split(",") if item)
     except ValueError as error:
-        raise AseprError(f"--capacities must be numbers as 1,1,2, got '{text}'; mend the list") from error
+        raise AseprError(f"{option} must be numbers as 1,1,2, got '{text}'; mend the list") from error
 
 
 def _size(text: str) -> int:

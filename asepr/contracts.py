@@ -33,6 +33,11 @@ BalanceName: TypeAlias = Literal["nodes", "edges", "train"]
 BALANCES: tuple[BalanceName, ...] = ("nodes", "edges", "train")
 """What the parts of an edge-cut may be balanced in; `edges` are in-edges, which live with their destination."""
 
+SelfLoops: TypeAlias = Literal["keep", "drop", "add"]
+SELF_LOOPS: tuple[SelfLoops, ...] = ("keep", "drop", "add")
+Duplicates: TypeAlias = Literal["keep", "merge"]
+DUPLICATES: tuple[Duplicates, ...] = ("keep", "merge")
+
 MAX_PARTS = 4096
 """The most parts a run may have; `edge_part` is int16 and replica sets are bitsets of K bits."""
 
@@ -133,6 +138,33 @@ class NodeTable:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HeldOutEdges:
+    """Input edges that are kept for validation and test, H of them, in input order; no other edge joins their ends.
+
+    Attributes
+    ----------
+    split : uint8 (H,), code of `val` or `test` in `SPLIT_CODES`
+    src, dst : int32 or int64 (H,), nids
+    input_row : int64 (H,)
+    etype : int32 (H,), or None where the graph has one edge type
+    weight : float32 (H,), or None where edges are unweighted
+    time : int64 or float64 (H,), or None where edges have no time
+    """
+
+    split: ByteArray
+    src: npt.NDArray[Any]
+    dst: npt.NDArray[Any]
+    input_row: IdArray
+    etype: PartArray | None = None
+    weight: FloatArray | None = None
+    time: npt.NDArray[Any] | None = None
+
+    def __len__(self) -> int:
+        """Return the number of edges held out."""
+        return len(self.split)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class EdgeTable:
     """What is known of each edge beside its ends, type and weight, in the order of the edge source.
 
@@ -140,10 +172,18 @@ class EdgeTable:
     ----------
     time : int64 or float64 (E,), or None where edges have no time
     features : FeatureSource of one row an edge, or None
+    input_row : int64 (E,), or None where edge i is row i of the input
+        Row of the edge, or of the one that it reverses; -1: a self-loop that was added.
+    is_reverse : uint8 (E,), or None where no edge was reversed
+        1 where the edge is the other direction of its input row.
+    held_out : HeldOutEdges, or None
     """
 
     time: npt.NDArray[Any] | None = None
     features: FeatureSource | None = None
+    input_row: IdArray | None = None
+    is_reverse: ByteArray | None = None
+    held_out: HeldOutEdges | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -25,6 +25,7 @@ from asepr.contracts import (
     Assignment,
     BalanceName,
     Degrees,
+    Duplicates,
     EdgeChunk,
     EdgeSource,
     EdgeTable,
@@ -33,6 +34,7 @@ from asepr.contracts import (
     NodeTable,
     Partitioner,
     PartitionProblem,
+    SelfLoops,
 )
 from asepr.errors import CapacityError, ConfigError, EdgeSourceError, NodeSourceError, OutputError
 from asepr.formats.edge_readers import EdgeColumns, find_ends
@@ -50,15 +52,17 @@ from asepr.formats.shard import Shard
 from asepr.formats.shard_writer import ShardWriter
 from asepr.formats.tables import open_table
 from asepr.formats.verify import find_faults
-from asepr.partition.edge_buckets import bucket_edges
+from asepr.partition.edge_buckets import bucket_edges, bucket_held_out
 from asepr.partition.given import GivenParts
 from asepr.partition.halo import HaloIndex
 from asepr.partition.methods import get_method
 from asepr.partition.metrics import QualityReport, measure_quality
 from asepr.partition.plan import Plan, make_plan
+from asepr.rules import FollowedFeatures, apply_rules, choose_rules
 from asepr.stream.aggregates import NeighbourAggregates
 from asepr.stream.attributes import ReducedFeatures, cluster_attributes
 from asepr.stream.degrees import count_degrees
+from asepr.stream.edge_rules import EdgeCounts, EdgeRules
 from asepr.stream.scratch import ScratchDir
 
 CLUSTERS_PER_PART = 4
@@ -112,6 +116,15 @@ class PipelineConfig:
         What shards carry of each row's in-neighbours, so that a first layer needs none of them at hand.
     ids : "auto", "dense" or "map"
         Whether ids are nids, or are mapped to nids; "auto" looks.
+    undirected : bool or None
+        An input edge stands for both directions. This and the next four: None, as the graph description says, else as
+        `EdgeRules` does without.
+    add_reverse : bool or None
+        Each edge gets a reverse, with a mark, and of a type of its own where edges have types.
+    self_loops : "keep", "drop", "add" or None
+    duplicates : "keep", "merge" or None
+    edge_split : tuple of three fractions, or None
+        Training, validation and test edges; the latter two are held out.
     edge_columns, node_columns : EdgeColumns, NodeColumns
     chunk_edges : int
         Edges read at a time; no result depends on it.
@@ -131,6 +144,11 @@ class PipelineConfig:
     reduce_features: int | None = None
     aggregate: Aggregate | None = None
     ids: IdMode = "auto"
+    undirected: bool | None = None
+    add_reverse: bool | None = None
+    self_loops: SelfLoops | None = None
+    duplicates: Duplicates | None = None
+    edge_split: tuple[float, ...] | None = None
     edge_columns: EdgeColumns = field(default_factory=EdgeColumns)
     node_columns: NodeColumns = field(default_factory=NodeColumns)
     chunk_edges: int = CHUNK_EDGES
@@ -172,12 +190,18 @@ class PipelineConfig:
             raise ConfigError(
                 f"aggregate must be one of {', '.join(AGGREGATES)}, got '{self.aggregate}'; choose one of these"
             )
+        choose_rules(self.edge_options(), {})
         if self.chunk_edges < 1:
             raise ConfigError(f"chunk_edges must be at least 1, got {self.chunk_edges}; leave it out")
         if self.capacities and (len(self.capacities) != self.num_parts or not min(self.capacities) > 0):
             raise ConfigError(
                 f"capacities must be {self.num_parts} positive numbers, got {self.capacities}; give one a part"
             )
+
+    def edge_options(self) -> dict[str, Any]:
+        """Return what is asked of edges, None where nothing is said."""
+        names = ("undirected", "add_reverse", "self_loops", "duplicates", "edge_split")
+        return {name: getattr(self, name) for name in names}
 
     def shares(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """Return float64 (K,): the share of the graph each part is meant to hold."""
@@ -408,6 +432,8 @@ class _Graph:
     type_offsets: tuple[int, ...] = ()
     node_types: tuple[str, ...] = ()
     edge_types: tuple[tuple[str, str, str], ...] = ()
+    rules: EdgeRules = field(default_factory=EdgeRules)
+    counts: EdgeCounts | None = None
 
 
 class _Clock:
@@ -471,6 +497,12 @@ def _read(
 ) -> _Graph:
     clock.phase("read")
     graph = _open(config, edges, nodes, features, scratch)
+    edge_table = graph.edge_table
+    if edge_features is not None:
+        num_rows = graph.source.num_edges if graph.counts is None else graph.counts.edges_in
+        own = _open_edge_features(edge_features, num_rows)
+        rows = edge_table.input_row
+        edge_table = replace(edge_table, features=own if rows is None else FollowedFeatures(own, rows))
     if config.aggregate is not None and graph.table.features is None:
         raise ConfigError(f"aggregate must come with node features, got '{config.aggregate}' and none; give --features")
     if config.num_parts > graph.table.num_nodes:
@@ -488,7 +520,7 @@ def _read(
             graph.table,
             features_by_type=tuple(_reduced(config, own, scratch) for own in graph.table.features_by_type),
         ),
-        edge_table=replace(graph.edge_table, features=_open_edge_features(edge_features, source.num_edges)),
+        edge_table=edge_table,
     )
 
 
@@ -499,6 +531,32 @@ def _open(
     features: Path | None,
     scratch: ScratchDir,
 ) -> _Graph:
+    graph = _open_input(config, edges, nodes, features, scratch)
+    ruled = apply_rules(
+        graph.source,
+        graph.edge_table,
+        graph.rules,
+        scratch,
+        node_types=graph.node_types,
+        type_offsets=graph.type_offsets,
+        edge_types=graph.edge_types,
+        seed=config.seed,
+        memory_bytes=config.memory_bytes,
+        chunk_edges=config.chunk_edges,
+    )
+    return replace(
+        graph, source=ruled.source, edge_table=ruled.edge_table, edge_types=ruled.edge_types, counts=ruled.counts
+    )
+
+
+def _open_input(
+    config: PipelineConfig,
+    edges: Path | str | EdgeSource,
+    nodes: Path | str | None,
+    features: Path | None,
+    scratch: ScratchDir,
+) -> _Graph:
+    rules = choose_rules(config.edge_options(), {})
     ids, files = ALREADY_NIDS, None
     if isinstance(edges, Path | str) and is_description(edges):
         return _described(config, Path(edges), nodes, features, scratch)
@@ -512,7 +570,9 @@ def _open(
     table = table or NodeTable(num_nodes=source.num_nodes)
     if source.num_nodes != table.num_nodes:
         raise EdgeSourceError(f"edges: num_nodes must be {table.num_nodes} as in the node file, got {source.num_nodes}")
-    return _Graph(source=source, degrees=NO_DEGREES, table=table, features=None, edge_table=EdgeTable(), ids=ids)
+    return _Graph(
+        source=source, degrees=NO_DEGREES, table=table, features=None, edge_table=EdgeTable(), ids=ids, rules=rules
+    )
 
 
 def _described(
@@ -587,6 +647,7 @@ def _map(config: PipelineConfig, files: GraphFiles, ids: IdDecision, scratch: Sc
         type_offsets=mapped.offsets,
         node_types=files.node_types,
         edge_types=files.edge_types,
+        rules=choose_rules(config.edge_options(), files.rules),
     )
 
 
@@ -619,9 +680,7 @@ def _reduced(config: PipelineConfig, features: FeatureSource | None, scratch: Sc
     return ReducedFeatures(features, width, config.seed, scratch)
 
 
-def _open_edge_features(path: Path | None, num_edges: int) -> FeatureSource | None:
-    if path is None:
-        return None
+def _open_edge_features(path: Path, num_edges: int) -> FeatureSource:
     features = open_features(path)
     if features.num_rows != num_edges:
         raise NodeSourceError(f"{path}: rows must be one an edge, {num_edges}, got {features.num_rows}; write it again")
@@ -674,13 +733,22 @@ def _write(
     clock.phase("write shards")
     edges = bucket_edges(graph.source, assignment, scratch)
     halo = HaloIndex(assignment, scratch)
+    held_out = bucket_held_out(graph.edge_table.held_out, assignment, scratch)
     writer = ShardWriter(
-        folder, graph.degrees, graph.table, graph.features, graph.edge_table, graph.type_offsets, aggregates
+        folder,
+        graph.degrees,
+        graph.table,
+        graph.features,
+        graph.edge_table,
+        graph.type_offsets,
+        aggregates,
+        graph.source.num_edges,
     )
     entries = []
     for rank in range(assignment.num_parts):
         nodes = halo.nodes(rank)
-        entries.append(writer.write_part(nodes, halo.plan(rank, nodes), edges.read(rank)))
+        held = None if held_out is None else held_out.read(rank)
+        entries.append(writer.write_part(nodes, halo.plan(rank, nodes), edges.read(rank), held))
     return write_part_ids(folder, entries, graph.maps, assignment.owner)
 
 
@@ -711,6 +779,7 @@ def _manifest(
             "reduce_features": config.reduce_features,
             "ids": graph.ids.mode,
             "ids_reason": graph.ids.reason,
+            **_rules_of(graph.rules),
         },
         quality={},
         parts=list(entries),
@@ -719,7 +788,15 @@ def _manifest(
         node_type_offsets=list(graph.type_offsets),
         node_feature_widths=[0 if f is None else f.width for f in graph.table.features_by_type],
         id_maps=[id_map_entry(kept.path) for kept in graph.maps],
+        held_out_sizes={}
+        if graph.counts is None or not graph.rules.edge_split
+        else {"valid": graph.counts.held_out_valid, "test": graph.counts.held_out_test},
     )
+
+
+def _rules_of(rules: EdgeRules) -> dict[str, Any]:
+    """Return the rules that ask for something."""
+    return {name: value for name, value in asdict(rules).items() if value != getattr(EdgeRules(), name)}
 
 
 def _split_sizes(table: NodeTable) -> dict[Literal["train", "val", "test"], int]:

@@ -86,13 +86,15 @@ class EdgeFiles:
 class GraphFiles:
     """A graph on disk: one entry a node type, and tables of edges in the order in which they are numbered.
 
-    `node_types` and `edge_types` are empty where the graph has one of each and they have no name.
+    `node_types` and `edge_types` are empty where the graph has one of each and they have no name. `rules` are what
+    edges stand for and how they are split, by the names of `EdgeRules`, where the graph itself says so.
     """
 
     nodes: tuple[NodeFiles, ...]
     edges: tuple[EdgeFiles, ...]
     node_types: tuple[str, ...] = ()
     edge_types: tuple[EdgeTypeName, ...] = ()
+    rules: Mapping[str, Any] = field(default_factory=dict)
 
     def node_keys(self) -> list[NodeKeys]:
         """Return the columns of ids of all node tables."""

@@ -74,6 +74,7 @@ class Manifest(_Record):
     node_type_offsets: list[int] = []
     node_feature_widths: list[int] = []
     id_maps: list[IdMapEntry] = []
+    held_out_sizes: dict[Literal["valid", "test"], int] = {}
 
     def model_post_init(self, context: Any) -> None:
         """Check what one field says of another."""
@@ -115,6 +116,7 @@ FILE_NAMES = (
     "aggregates.arrow",
     "edges.arrow",
     "edge_features.arrow",
+    "held_out.arrow",
     "send.arrow",
     "peers.arrow",
 )

@@ -9,12 +9,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from asepr.contracts import ByteArray, FloatArray, HaloPlan, IdArray, PartArray
+from asepr.contracts import SPLIT_CODES, ByteArray, FloatArray, HaloPlan, IdArray, PartArray
 from asepr.errors import ShardError
 from asepr.formats.arrow_io import Columns, map_columns
 from asepr.formats.manifest import Manifest, feature_file, id_file, read_manifest
 
 LocalIds = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+HELD_OUT_SPLITS = {"valid": SPLIT_CODES["val"], "test": SPLIT_CODES["test"]}
 _S = TypeVar("_S", bound="Shard")
 
 
@@ -207,6 +208,48 @@ class Shard:
     def time(self) -> npt.NDArray[Any] | None:
         """Time of each edge, int64 or float64 (num_edges,); None where edges have none."""
         return self._edges.get("time")
+
+    @property
+    def input_row(self) -> IdArray:
+        """Input row of each edge, or of the edge that it reverses, int64 (num_edges,); -1: an added self-loop."""
+        return self._edges.get("input_row", self.eid)
+
+    @property
+    def is_reverse(self) -> ByteArray | None:
+        """1 where an edge is the other direction of its input row, uint8 (num_edges,); None where none was added."""
+        return self._edges.get("is_reverse")
+
+    def held_out_edges(self, split: str) -> pa.Table:
+        """Return the edges kept for validation or test whose destination is owned here.
+
+        They are in no shard's edges, nor is any other edge between the same two nodes; degrees and partition know
+        nothing of them.
+
+        Parameters
+        ----------
+        split : "valid" or "test"
+
+        Returns
+        -------
+        pyarrow.Table, ascending in `eid`
+            `src`, `dst` int64, nids; `eid` int64, from the dataset's `num_edges` on; `etype` int32 where edges have
+            types; `src_row`, `dst_row` int64, local rows, -1 where the source is not here; `input_row` int64; `weight`
+            and `time` where edges have them.
+
+        Raises
+        ------
+        ShardError
+            There is no such split, the dataset holds out no edges, or the part's file of them is damaged.
+        """
+        if split not in HELD_OUT_SPLITS:
+            raise ShardError(f"{self.path}: split must be valid or test, got '{split}'; choose one of these")
+        if "held_out.arrow" not in self.entry.files:
+            raise ShardError(
+                f"{self.path}: must hold out edges, got none; partition with --edge-split 0.8,0.1,0.1 to hold some out"
+            )
+        columns = self._map("held_out.arrow")
+        chosen = columns.pop("split") == HELD_OUT_SPLITS[split]
+        return pa.table({name: values[chosen] for name, values in columns.items()})
 
     @cached_property
     def plan(self) -> HaloPlan:

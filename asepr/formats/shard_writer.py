@@ -28,6 +28,8 @@ class ShardWriter:
         First nid of each node type, and N; needed where `table` has features by type.
     aggregates : FeatureSource, optional
         Of each node's in-neighbours' features; rows in nid order.
+    num_edges : int
+        Of the whole graph; edges that are held out are numbered from there on.
 
     Notes
     -----
@@ -43,6 +45,7 @@ class ShardWriter:
         edge_table: EdgeTable | None = None,
         type_offsets: Sequence[int] = (),
         aggregates: FeatureSource | None = None,
+        num_edges: int = 0,
     ) -> None:
         self._folder = folder
         self._degrees = degrees
@@ -51,9 +54,12 @@ class ShardWriter:
         self._edge_table = edge_table or EdgeTable()
         self._type_offsets = list(type_offsets)
         self._aggregates = aggregates
+        self._num_edges = num_edges
         self._row_of = np.zeros(table.num_nodes, dtype=_row_dtype(table.num_nodes))
 
-    def write_part(self, nodes: LocalNodes, plan: HaloPlan, edges: npt.NDArray[Any]) -> PartEntry:
+    def write_part(
+        self, nodes: LocalNodes, plan: HaloPlan, edges: npt.NDArray[Any], held_out: IdArray | None = None
+    ) -> PartEntry:
         """Write one part.
 
         Parameters
@@ -62,6 +68,8 @@ class ShardWriter:
         plan : HaloPlan
         edges : structured array, ascending in `eid`
             Fields `eid`, `src`, `dst` (global ids) and, where the graph has them, `etype`, `weight`.
+        held_out : int (h,), optional
+            Rows of the edges that are held out and end at inner nodes.
 
         Returns
         -------
@@ -86,6 +94,8 @@ class ShardWriter:
             files["aggregates.arrow"] = {"feat": self._aggregates.read(nodes.nid)}
         if self._edge_table.features is not None:
             files["edge_features.arrow"] = {"feat": self._edge_table.features.read(edges["eid"])}
+        if held_out is not None:
+            files["held_out.arrow"] = self._held_out_columns(nodes, held_out)
         return PartEntry(
             folder=folder.name,
             num_inner=plan.num_inner,
@@ -114,9 +124,27 @@ class ShardWriter:
         }
         more = [name for name in ("etype", "weight") if name in (edges.dtype.names or ())]
         columns |= {name: np.ascontiguousarray(edges[name]) for name in more}
-        if self._edge_table.time is not None:
-            columns["time"] = np.array(self._edge_table.time[columns["eid"]])
+        for name in ("time", "input_row", "is_reverse"):
+            values = getattr(self._edge_table, name)
+            if values is not None:
+                columns[name] = np.array(values[columns["eid"]])
         return columns
+
+    def _held_out_columns(self, nodes: LocalNodes, chosen: IdArray) -> Columns:
+        held = self._edge_table.held_out
+        assert held is not None
+        columns: Columns = {
+            "split": np.array(held.split[chosen]),
+            "src": np.array(held.src[chosen], dtype=np.int64),
+            "dst": np.array(held.dst[chosen], dtype=np.int64),
+            "eid": self._num_edges + chosen,
+        }
+        for end in ("src", "dst"):
+            row = self._rows(columns[end], np.int64)
+            row[nodes.nid[np.minimum(row, len(nodes.nid) - 1)] != columns[end]] = -1
+            columns[f"{end}_row"] = row
+        known = {name: getattr(held, name) for name in ("input_row", "etype", "weight", "time")}
+        return columns | {name: np.array(values[chosen]) for name, values in known.items() if values is not None}
 
     def _rows(self, nid: IdArray, dtype: type[np.integer[Any]]) -> npt.NDArray[Any]:
         return self._row_of[nid].astype(dtype)

@@ -4,10 +4,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
+from asepr.contracts import IdArray
 from asepr.errors import ShardError
+from asepr.formats.arrow_io import Columns
 from asepr.formats.manifest import MAP_FOLDER, FileEntry, IdMapEntry, file_entry, read_manifest
-from asepr.formats.shard import Shard, open_all, read_ids
+from asepr.formats.shard import HELD_OUT_SPLITS, Shard, open_all, read_ids
+
+BLOCK_EDGES = 1 << 20
 
 
 def find_faults(folder: Path) -> list[str]:
@@ -32,6 +37,7 @@ def find_faults(folder: Path) -> list[str]:
             *_edge_faults(shards),
             *_exchange_faults(shards),
             *_id_faults(folder, shards),
+            *_held_out_faults(shards),
         ]
     except ShardError as error:
         return [*faults, str(error)]
@@ -151,3 +157,62 @@ def _id_faults(folder: Path, shards: Sequence[Shard]) -> Iterator[str]:
             inner = inner[(inner >= low) & (inner < high)] - low
             if not shard.original_ids(ntype).equals(kept.take(inner)):
                 yield f"{shard.path}: ids of inner nodes must be those of the map"
+
+
+def _held_out_faults(shards: Sequence[Shard]) -> Iterator[str]:
+    """Check that edges held out are as many as stated, with their destinations, and that no shard has their pairs."""
+    sizes = {str(split): size for split, size in shards[0].manifest.held_out_sizes.items()}
+    if not sizes:
+        return
+    pairs, eids = [], []
+    for split in HELD_OUT_SPLITS:
+        tables = [shard.held_out_edges(split) for shard in shards]
+        num_rows = sum(table.num_rows for table in tables)
+        if num_rows != sizes.get(split):
+            yield f"{split} edges held out must be {sizes.get(split)}, as the manifest says, got {num_rows}"
+        for shard, table in zip(shards, tables, strict=True):
+            held = {name: table.column(name).to_numpy() for name in ("src", "dst", "eid", "src_row", "dst_row")}
+            yield from _held_out_part_faults(shard, split, held)
+            pairs.append(_pair_keys(held["src"], held["dst"], shard.manifest.num_nodes))
+            eids.append(held["eid"])
+    first = shards[0].manifest.num_edges
+    if not np.array_equal(np.sort(np.concatenate(eids)), first + np.arange(sum(map(len, eids)))):
+        yield f"eids of held-out edges must be all from {first} on, once each"
+    yield from _leaks(shards, np.unique(np.concatenate(pairs)))
+
+
+def _held_out_part_faults(shard: Shard, split: str, held: Columns) -> Iterator[str]:
+    here = held["src_row"] >= 0
+    rules = {
+        "destinations must be inner nodes": bool(((held["dst_row"] >= 0) & (held["dst_row"] < shard.num_inner)).all()),
+        "src_row must be below the number of local rows": bool((held["src_row"] < shard.num_local).all()),
+    }
+    if all(rules.values()):
+        rules["dst_row must be the row of dst"] = np.array_equal(shard.nid[held["dst_row"]], held["dst"])
+        rules["src_row must be the row of src, or -1 where it has none"] = np.array_equal(
+            shard.nid[held["src_row"][here]], held["src"][here]
+        ) and not bool(np.isin(held["src"][~here], shard.nid).any())
+    yield from (f"{shard.path}: {split} edges held out: {rule}" for rule, holds in rules.items() if not holds)
+
+
+def _leaks(shards: Sequence[Shard], held: npt.NDArray[np.uint64]) -> Iterator[str]:
+    """Name, for each shard, an edge that joins a pair of nodes whose edges are held out."""
+    num_nodes = shards[0].manifest.num_nodes
+    for shard in shards:
+        for start in range(0, shard.num_edges, BLOCK_EDGES):
+            block = slice(start, start + BLOCK_EDGES)
+            leaked = np.isin(_pair_keys(shard.nid[shard.src[block]], shard.nid[shard.dst[block]], num_nodes), held)
+            if leaked.any():
+                edge = start + int(np.argmax(leaked))
+                yield (
+                    f"{shard.path}: no edge must join nodes whose edges are held out, got edge {shard.eid[edge]} "
+                    f"between {shard.nid[shard.src[edge]]} and {shard.nid[shard.dst[edge]]}"
+                )
+                break
+
+
+def _pair_keys(src: IdArray, dst: IdArray, num_nodes: int) -> npt.NDArray[np.uint64]:
+    """Return uint64 (E,): one number for each pair of nodes, the same in either direction, below 2**32 nodes."""
+    low, high = np.minimum(src, dst).astype(np.uint64), np.maximum(src, dst).astype(np.uint64)
+    keys: npt.NDArray[np.uint64] = low * np.uint64(num_nodes) + high
+    return keys

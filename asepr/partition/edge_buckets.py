@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from asepr.contracts import Assignment, Buckets, EdgeChunk, EdgeSource, Scratch
+from asepr.contracts import Assignment, Buckets, EdgeChunk, EdgeSource, HeldOutEdges, Scratch
+
+BLOCK_ROWS = 1 << 20
 
 
 def edge_row_dtype(source: EdgeSource) -> np.dtype[Any]:
@@ -29,6 +31,17 @@ def bucket_edges(source: EdgeSource, assignment: Assignment, scratch: Scratch) -
     buckets = scratch.buckets("edges", assignment.num_parts, edge_row_dtype(source))
     for chunk in source:
         buckets.append(assignment.part_of(chunk), _as_rows(chunk, buckets.dtype))
+    return buckets
+
+
+def bucket_held_out(held: HeldOutEdges | None, assignment: Assignment, scratch: Scratch) -> Buckets | None:
+    """Return the rows of held-out edges by the owner of their destination, int64, ascending."""
+    if held is None:
+        return None
+    buckets = scratch.buckets("held_out", assignment.num_parts, np.int64)
+    for start in range(0, len(held), BLOCK_ROWS):
+        rows = np.arange(start, min(start + BLOCK_ROWS, len(held)))
+        buckets.append(assignment.owner[held.dst[rows]].astype(np.int64), rows)
     return buckets
 
 

@@ -21,7 +21,6 @@ import argparse
 import json
 import os
 import resource
-import socket
 import subprocess
 import sys
 import tempfile
@@ -36,6 +35,7 @@ import pyarrow.parquet as pq
 
 import asepr
 from benchmarks.common import GraphFiles, find_graphs, options, show
+from benchmarks.hosts import interface_bytes, meet, over_ranks, run_on_hosts
 
 REACH = 0.98
 WIDTH, QUICK_WIDTH = 256, 16
@@ -186,7 +186,8 @@ def run_ours(case: dict[str, Any], chosen: argparse.Namespace, path: Path, targe
         values |= {"batch": 2 * values["batch"]}
     if chosen.quick:
         values |= {"epochs": 2}
-    epochs = run_workers(path, values, case["hosts"], case["mbit"], chosen.hosts_script)
+    arguments = [path, json.dumps(values)]
+    epochs = run_on_hosts("benchmarks.convergence", arguments, case["hosts"], case["mbit"], chosen.hosts_script)
     best = max(epochs, key=lambda epoch: epoch["val_acc"])
     target = REACH * best["val_acc"] if target is None else target
     reached = next((epoch for epoch in epochs if epoch["val_acc"] >= target), None)
@@ -203,34 +204,6 @@ def run_ours(case: dict[str, Any], chosen: argparse.Namespace, path: Path, targe
     }
 
 
-def run_workers(path: Path, values: dict[str, Any], hosts: int, mbit: int, script: Path | None) -> list[dict[str, Any]]:
-    """Run one worker a host; return what rank 0 says of each epoch."""
-    is_apart = script is not None and hosts > 1
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "epochs.json"
-        command = [sys.executable, "-m", "benchmarks.convergence", "--worker", str(path), json.dumps(values), str(out)]
-        common = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(hosts), "MASTER_PORT": str(_free_port())}
-        common["MASTER_ADDR"] = "10.78.0.1" if is_apart else "127.0.0.1"
-        if is_apart:
-            _hosts(script, "up", hosts, mbit)
-        workers = []
-        try:
-            for rank in range(hosts):
-                prefix = ["bash", str(script), "run", str(rank)] if is_apart else []
-                workers.append(subprocess.Popen([*prefix, *command], env=common | {"RANK": str(rank)}))
-            failed = [worker.wait(timeout=900) for worker in workers]
-        finally:
-            for worker in workers:
-                worker.kill()
-                worker.wait()
-            if is_apart:
-                _hosts(script, "down")
-        if any(failed):
-            raise SystemExit(f"{path}: every worker must end well, got exit codes {failed}; see their messages")
-        epochs: list[dict[str, Any]] = json.loads(out.read_text())
-        return epochs
-
-
 def train_here(path: Path, values: dict[str, Any], out: Path) -> None:
     """Be one host: train on its one core, then evaluate the weights of each epoch off the clock."""
     import torch
@@ -242,8 +215,6 @@ def train_here(path: Path, values: dict[str, Any], out: Path) -> None:
     from asepr.trainer_plugin.train import TrainConfig, Trainer
 
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[rank % len(cores)]})
     torch.set_num_threads(1)
     if size > 1:
         dist.init_process_group("gloo", rank=rank, world_size=size)
@@ -252,12 +223,12 @@ def train_here(path: Path, values: dict[str, Any], out: Path) -> None:
     trainer = Trainer(shard, config) if isinstance(config, TrainConfig) else LocalTrainer(shard, config)
     if isinstance(trainer, LocalTrainer):
         trainer.reconciler.__enter__()
-    _meet(dist, size)
+    meet(size)
     epochs, weights, sent_before, cpu_before, total = [], [], _bytes_sent(trainer), time.process_time(), 0.0
     for epoch in range(trainer.config.epochs):
         started = time.perf_counter()
         trainer._step(epoch)
-        _meet(dist, size)
+        meet(size)
         total += time.perf_counter() - started
         weights.append({name: value.clone() for name, value in trainer.model.state_dict().items()})
         epochs.append(
@@ -265,10 +236,10 @@ def train_here(path: Path, values: dict[str, Any], out: Path) -> None:
                 "epoch": epoch,
                 "seconds": total,
                 "cpu_seconds": time.process_time() - cpu_before,
-                "bytes": _over_ranks(dist, size, _bytes_sent(trainer) - sent_before, "SUM"),
+                "bytes": int(over_ranks(size, [_bytes_sent(trainer) - sent_before], "SUM")[0]),
             }
         )
-    peak = _over_ranks(dist, size, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "MAX")
+    peak = int(over_ranks(size, [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024], "MAX")[0])
     for entry, state in zip(epochs, weights, strict=True):
         trainer.model.load_state_dict(state)
         entry |= trainer._evaluate(entry["epoch"]) | {"peak_rss_bytes": peak}
@@ -301,34 +272,8 @@ def run_distdgl(case: dict[str, Any], chosen: argparse.Namespace, work: Path, ta
 
 def _bytes_sent(trainer: Any) -> int:
     """Return what this host's interface sent, or the payload where it has none of its own."""
-    interface = os.environ.get("HOST_IF")
-    if interface:
-        return int(Path(f"/sys/class/net/{interface}/statistics/tx_bytes").read_text())
-    return int(trainer.bytes_sent)
-
-
-def _meet(dist: Any, size: int) -> None:
-    if size > 1:
-        dist.barrier()
-
-
-def _over_ranks(dist: Any, size: int, value: int, operation: str) -> int:
-    import torch
-
-    total = torch.tensor(value, dtype=torch.int64)
-    if size > 1:
-        dist.all_reduce(total, getattr(dist.ReduceOp, operation))
-    return int(total)
-
-
-def _hosts(script: Path | None, *arguments: object) -> None:
-    subprocess.run(["bash", str(script), *map(str, arguments)], check=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
+    on_wire = interface_bytes()
+    return int(trainer.bytes_sent) if on_wire is None else on_wire
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from benchmarks.peers import EDGE_PEERS, NODE_PEERS, Task, UnavailableError, pla
 from tests.graphs import Graph, copies_of, random_graph
 
 ROOT = Path(__file__).parent.parent
-NOT_SCRIPTS = ("__init__", "common", "distdgl_check", "peers")
+NOT_SCRIPTS = ("__init__", "common", "distdgl_check", "hosts", "peers")
 SCRIPTS = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem not in NOT_SCRIPTS)
 
 

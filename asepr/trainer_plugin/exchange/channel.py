@@ -127,6 +127,11 @@ class Channel:
         self.finish()
         self._recipe, self._transport = recipe, transport
 
+    def settle(self) -> None:
+        """Wait for what is on its way; it stays late."""
+        if self._late is not None:
+            self._late.flight.land()
+
     def finish(self) -> None:
         """Wait for what is on its way, and forget all steps; the next is as the first."""
         self._collect()

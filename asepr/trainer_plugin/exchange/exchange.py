@@ -174,6 +174,11 @@ class Exchange:
         for channel in self._channels.values():
             channel.finish()
 
+    def settle(self) -> None:
+        """Wait for what is on its way; it is used in the next step as ever."""
+        for channel in self._channels.values():
+            channel.settle()
+
     def change(self, config: ExchangeConfig) -> None:
         """Follow another config from the next step on; all ranks together."""
         self.config = config

@@ -291,7 +291,15 @@ def train_command(
         Path | None, typer.Option(help="YAML file of options, named as here; those given here go before.")
     ] = None,
     mode: Annotated[str, typer.Option(help="exact: full-graph steps, halos exchanged; local: mini-batches.")] = "exact",
-    model: Annotated[str, typer.Option(help="sage, sage-sum, gcn, gin or gat.")] = "sage",
+    task: Annotated[
+        str, typer.Option(help="node (one class each), multilabel, or link (edges held out by --edge-split).")
+    ] = "node",
+    model: Annotated[str, typer.Option(help="sage, sage-sum, gcn, gin, gat, or rgcn for edge types.")] = "sage",
+    bases: Annotated[int, typer.Option(help="rgcn: matrices that those of edge types are sums of; 0: own ones.")] = 8,
+    decoder: Annotated[str, typer.Option(help="link: dot or distmult; empty: distmult for edge types.")] = "",
+    negatives: Annotated[int, typer.Option(help="link: nodes that take the place of an end of each edge.")] = 64,
+    negatives_from: Annotated[str, typer.Option(help="link: these from the local part, or global.")] = "local",
+    eval_negatives: Annotated[int, typer.Option(help="link: nodes that held-out edges are ranked among; 0: all.")] = 0,
     epochs: Annotated[int, typer.Option(help="Full-graph steps, or passes over the training rows of a part.")] = 30,
     layers: Annotated[int, typer.Option(help="Number of convolutions.")] = 2,
     hidden: Annotated[int, typer.Option(help="Width of the hidden layers.")] = 128,

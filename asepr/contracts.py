@@ -45,6 +45,8 @@ DEFAULT_MEMORY_BYTES = 4_000_000_000
 """Fixed, and not a share of the machine's, so that a run gives the same shards everywhere."""
 
 NO_LABEL = -1
+NO_LABELS = 255
+"""In all columns of `NodeTable.labels` where it is not known which of many labels a node has."""
 SPLIT_CODES: dict[str, int] = {"": 0, "train": 1, "val": 2, "test": 3}
 """Code of each split name in `NodeTable.split`; 0 is a node in none of the three."""
 
@@ -122,6 +124,8 @@ class NodeTable:
     ----------
     num_nodes : int
     label : int64 (N,), `NO_LABEL` where a node has none; None where the graph has no labels
+    labels : uint8 (N, C), 1 where a node has label c and 0 where not, `NO_LABELS` throughout where that is not known;
+        None where a node has one label at most
     split : uint8 (N,), a value of `SPLIT_CODES`; None where the graph has no split
     ntype : int32 (N,), or None where the graph has one node type
     features : FeatureSource of N rows, or None
@@ -131,10 +135,26 @@ class NodeTable:
 
     num_nodes: int
     label: IdArray | None = None
+    labels: ByteArray | None = None
     split: ByteArray | None = None
     ntype: PartArray | None = None
     features: FeatureSource | None = None
     features_by_type: tuple[FeatureSource | None, ...] = ()
+
+    @property
+    def is_labelled(self) -> npt.NDArray[np.bool_] | None:
+        """Whether the label of each node, or which of many it has, is known, bool (N,); None without labels."""
+        if self.labels is not None:
+            known: npt.NDArray[np.bool_] = self.labels[:, 0] != NO_LABELS
+            return known
+        return None if self.label is None else self.label != NO_LABEL
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes; 0 without labels."""
+        if self.labels is not None:
+            return int(self.labels.shape[1])
+        return 0 if self.label is None else int(self.label.max()) + 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

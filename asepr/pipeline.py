@@ -19,7 +19,6 @@ from asepr.contracts import (
     DEFAULT_MEMORY_BYTES,
     LAYOUTS,
     MAX_PARTS,
-    NO_LABEL,
     SPLIT_CODES,
     Aggregate,
     Assignment,
@@ -755,14 +754,13 @@ def _write(
 def _manifest(
     config: PipelineConfig, graph: _Graph, entries: Sequence[PartEntry], assignment: Assignment, method: str
 ) -> Manifest:
-    label = graph.table.label
     return Manifest(
         num_nodes=graph.source.num_nodes,
         num_edges=graph.source.num_edges,
         num_parts=config.num_parts,
         layout=assignment.layout,
         method=method,
-        num_classes=0 if label is None else int(label.max()) + 1,
+        num_classes=graph.table.num_classes,
         feature_width=0 if graph.features is None else graph.features.width,
         edge_feature_width=0 if graph.edge_table.features is None else graph.edge_table.features.width,
         aggregate=config.aggregate,
@@ -803,6 +801,7 @@ def _split_sizes(table: NodeTable) -> dict[Literal["train", "val", "test"], int]
     """Count the nodes of each split that can be trained or tested on: those with a label, if there are labels."""
     if table.split is None:
         return {"train": 0, "val": 0, "test": 0}
-    usable = table.split if table.label is None else table.split[table.label != NO_LABEL]
+    labelled = table.is_labelled
+    usable = table.split if labelled is None else table.split[labelled]
     sizes = np.bincount(usable, minlength=len(SPLIT_CODES))
     return {"train": int(sizes[1]), "val": int(sizes[2]), "test": int(sizes[3])}

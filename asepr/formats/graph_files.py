@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 
 from asepr.contracts import (
     NO_LABEL,
+    NO_LABELS,
+    ByteArray,
     EdgeTable,
     FeatureSource,
     FloatArray,
@@ -23,7 +25,15 @@ from asepr.contracts import (
 from asepr.errors import EdgeSourceError, NodeSourceError
 from asepr.formats.edge_readers import EdgeColumns, checked_numbers
 from asepr.formats.ids import BATCH_ROWS, EdgeKeys, IdMap, IdMapper, NodeKeys
-from asepr.formats.node_sources import DenseFeatures, NodeColumns, feature_matrix, open_features, split_codes
+from asepr.formats.node_sources import (
+    DenseFeatures,
+    NodeColumns,
+    feature_matrix,
+    is_list,
+    label_matrix,
+    open_features,
+    split_codes,
+)
 from asepr.formats.stored_edges import StoredEdges, nid_dtype
 from asepr.formats.tables import Table, schema_of
 
@@ -330,7 +340,8 @@ def _if_there(table: Table, name: str) -> str | None:
 def _read_nodes(files: GraphFiles, offsets: Sequence[int], scratch: Scratch) -> NodeTable:
     """Read what is known of the nodes: as rows follow in the files, so do nids."""
     num_nodes = offsets[-1]
-    label = np.full(num_nodes, NO_LABEL, dtype=np.int64) if _any_has(files, "label") else None
+    labels = _read_many_labels(files, offsets)
+    label = np.full(num_nodes, NO_LABEL, dtype=np.int64) if labels is None and _any_has(files, "label") else None
     split = np.zeros(num_nodes, dtype=np.uint8) if _any_has(files, "split") else None
     ntype = np.zeros(num_nodes, dtype=np.int32) if files.node_types or _any_has(files, "ntype") else None
     features: list[FeatureSource | None] = []
@@ -349,11 +360,33 @@ def _read_nodes(files: GraphFiles, offsets: Sequence[int], scratch: Scratch) -> 
     return NodeTable(
         num_nodes=num_nodes,
         label=label,
+        labels=labels,
         split=split,
         ntype=ntype,
         features=None if files.node_types else features[0],
         features_by_type=tuple(features) if has_own else (),
     )
+
+
+def _read_many_labels(files: GraphFiles, offsets: Sequence[int]) -> ByteArray | None:
+    """Return uint8 (N, C) where columns of labels hold lists; without such a column a table's nodes are not known."""
+    labels: ByteArray | None = None
+    for code, nodes in enumerate(files.nodes):
+        row, name = offsets[code], nodes.columns.label
+        for table in nodes.tables:
+            if name in table.names and is_list(schema_of(table, [name]).field(name).type):
+                column = pa.Table.from_batches(table.batches([name], BATCH_ROWS), schema_of(table, [name])).column(0)
+                found = label_matrix(table.name, name, column)
+                if labels is None:
+                    labels = np.full((offsets[-1], found.shape[1]), NO_LABELS, dtype=np.uint8)
+                if found.shape[1] != labels.shape[1]:
+                    raise NodeSourceError(
+                        f"{table.name}: column '{name}' must hold lists of {labels.shape[1]} values as in the other "
+                        f"tables, got {found.shape[1]}; pad the lists"
+                    )
+                labels[row : row + len(found)] = found
+            row += _count_rows(table, nodes.columns.id)
+    return labels
 
 
 def _count_rows(table: Table, column: str) -> int:

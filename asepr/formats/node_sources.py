@@ -2,7 +2,7 @@
 
 import zipfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import scipy.sparse
 
 from asepr.contracts import (
     NO_LABEL,
+    NO_LABELS,
     SPLIT_CODES,
     ByteArray,
     FeatureSource,
@@ -187,13 +188,7 @@ def open_node_table(
         return NodeTable(num_nodes=next(iter(counts.values())), features=source)
     if source is not None and table.features is not None:
         raise NodeSourceError(f"{nodes}: features must come from one place, got columns here and {features}; drop one")
-    return NodeTable(
-        num_nodes=table.num_nodes,
-        label=table.label,
-        split=table.split,
-        ntype=table.ntype,
-        features=source if source is not None else table.features,
-    )
+    return replace(table, features=source if source is not None else table.features)
 
 
 def _read_node_file(path: Path | str, columns: NodeColumns, scratch: Scratch) -> NodeTable:
@@ -206,9 +201,11 @@ def _read_node_file(path: Path | str, columns: NodeColumns, scratch: Scratch) ->
     known = [name for name in wanted if name in table.names]
     small = pa.Table.from_batches(table.batches(known, BLOCK_ROWS), schema_of(table, known))
     nid = _dense_ids(path, columns.id, small.column(columns.id))
+    has_many = columns.label in small.column_names and is_list(small.column(columns.label).type)
     return NodeTable(
         num_nodes=len(nid),
-        label=_in_order(nid, _labels(path, columns.label, small)),
+        label=None if has_many else _in_order(nid, _labels(path, columns.label, small)),
+        labels=_in_order(nid, label_matrix(path, columns.label, small.column(columns.label))) if has_many else None,
         split=_in_order(nid, _splits(path, columns.split, small)),
         ntype=_in_order(nid, _types(path, columns.ntype, small)),
         features=_feature_columns(path, table, columns, nid, scratch),
@@ -250,13 +247,52 @@ def _labels(path: Path | str, name: str, table: pa.Table) -> IdArray | None:
     column = table.column(name)
     if not pa.types.is_integer(column.type):
         raise NodeSourceError(
-            f"{path}: column '{name}' must be integers (null or -1: no label), got {column.type}; number the classes"
+            f"{path}: column '{name}' must be integers (null or -1: no label) or lists of 0 and 1, got {column.type}; "
+            "number the classes"
         )
     label: IdArray = column.cast(pa.int64()).fill_null(NO_LABEL).to_numpy()
     if label.min() < NO_LABEL:
         row = int(np.argmin(label))
         raise NodeSourceError(f"{path}: row {row}: {name} must be at least -1, got {label[row]}; -1 means no label")
     return label
+
+
+def label_matrix(where: Path | str, name: str, column: pa.ChunkedArray) -> ByteArray:
+    """Return uint8 (rows, C) of a column of lists of 0 and 1; a row without a list is not known: `NO_LABELS`.
+
+    Raises
+    ------
+    NodeSourceError
+        Lists differ in length, are empty, or hold anything but 0 and 1.
+    """
+    known = column.combine_chunks().drop_null() if column.null_count else column.combine_chunks()
+    lengths = np.unique(pc.list_value_length(known).to_numpy(zero_copy_only=False))
+    if len(lengths) != 1 or lengths[0] == 0:
+        raise NodeSourceError(
+            f"{where}: column '{name}' must hold lists of one length, 0 or 1 for each class, got lengths "
+            f"{lengths.tolist()[:5]}; pad the lists, and leave a node of unknown labels null"
+        )
+    values = pc.list_flatten(known)
+    kind = values.type
+    is_bit = np.zeros(len(values), dtype=np.bool_)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        found = pc.is_in(values.cast(pa.float64()), pa.array([0.0, 1.0]))
+        is_bit = found.to_numpy(zero_copy_only=False)
+    if not is_bit.all():
+        bad = values[int(np.argmin(is_bit))].as_py()
+        raise NodeSourceError(
+            f"{where}: column '{name}' must hold lists of 0 and 1, one value a class, got {bad!r}; "
+            "write a 1 for each label a node has"
+        )
+    labels = np.full((len(column), int(lengths[0])), NO_LABELS, dtype=np.uint8)
+    flat = values.cast(pa.uint8()).to_numpy(zero_copy_only=False)
+    labels[column.is_valid().to_numpy()] = flat.reshape(len(known), -1)
+    return labels
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Return whether values are lists."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _splits(path: Path | str, name: str, table: pa.Table) -> ByteArray | None:

@@ -104,6 +104,14 @@ class Shard:
         return self._nodes.get("label")
 
     @property
+    def labels(self) -> ByteArray | None:
+        """Labels of each local row, uint8 (num_local, C): 1 where it has a label, 0 where not, 255 where not known.
+
+        None where nodes have one label at most.
+        """
+        return self._nodes.get("labels")
+
+    @property
     def split(self) -> ByteArray | None:
         """Split of each local row, uint8 (num_local,): 1 train, 2 val, 3 test, 0 none of them."""
         return self._nodes.get("split")

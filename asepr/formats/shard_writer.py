@@ -111,7 +111,7 @@ class ShardWriter:
             "in_degree": self._degrees.in_degree[nodes.nid].astype(np.int64),
             "out_degree": self._degrees.out_degree[nodes.nid].astype(np.int64),
         }
-        known = {"label": self._table.label, "split": self._table.split, "ntype": self._table.ntype}
+        known = {name: getattr(self._table, name) for name in ("label", "labels", "split", "ntype")}
         return columns | {name: values[nodes.nid] for name, values in known.items() if values is not None}
 
     def _edge_columns(self, nodes: LocalNodes, edges: npt.NDArray[Any]) -> Columns:

@@ -136,7 +136,7 @@ def _exchange_faults(shards: Sequence[Shard]) -> Iterator[str]:
             if not np.array_equal(sender.nid[rows], receiver.nid[copies]):
                 yield f"{pair}: the rows sent must be the halo rows expected, in the same order"
                 continue
-            for name in ("in_degree", "out_degree", "label", "split", "ntype", "features", "aggregates"):
+            for name in ("in_degree", "out_degree", "label", "labels", "split", "ntype", "features", "aggregates"):
                 original, copy = getattr(sender, name), getattr(receiver, name)
                 if original is not None and not np.array_equal(original[rows], copy[copies]):
                     yield f"{pair}: {name} of copies must equal that of their originals"

@@ -57,6 +57,23 @@ def sum_over_ranks(values: torch.Tensor, rank: int, num_parts: int) -> None:
         raise peer_error(rank, error) from error
 
 
+def max_over_ranks(values: torch.Tensor, rank: int, num_parts: int) -> torch.Tensor:
+    """Return the greatest of each value over all ranks.
+
+    Raises
+    ------
+    TrainingError
+        A peer is gone or stalls.
+    """
+    values = values.clone()
+    if num_parts > 1:
+        try:
+            dist.all_reduce(values, dist.ReduceOp.MAX)
+        except RuntimeError as error:
+            raise peer_error(rank, error) from error
+    return values
+
+
 class GradientSum:
     """Replaces each parameter's gradient by the sum over ranks, in one fused buffer.
 

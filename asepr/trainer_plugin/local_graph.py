@@ -8,7 +8,9 @@ import numpy as np
 import torch
 
 from asepr.errors import TrainingError
+from asepr.formats.shard import LocalIds
 from asepr.trainer_plugin.exchange import Exchange, ExchangeConfig
+from asepr.trainer_plugin.gradients import max_over_ranks
 
 if TYPE_CHECKING:
     from asepr.trainer_plugin.shard_graph import ShardGraph
@@ -33,6 +35,8 @@ class LocalGraph:
     in_degree : dtype (num_inner, 1), global
     out_degree : dtype (num_local, 1), global
     exchange : Exchange
+    num_edge_types : int
+        0 where edges have no type.
     """
 
     def __init__(
@@ -51,9 +55,48 @@ class LocalGraph:
         self.out_degree = torch.from_numpy(shard.out_degree).to(device, dtype)[:, None]
         # In an edge-cut every edge ends at an inner node, so halo rows need no sums.
         num_rows = shard.num_inner if self.layout == "edge-cut" else shard.num_local
-        self._sum = _NeighbourSum(shard, num_rows, dtype, device)
+        ones = torch.ones(shard.num_edges, dtype=dtype)
+        self._sum = _NeighbourSum(shard.dst, shard.src, (num_rows, shard.num_local), ones, device)
         self._shard = shard
+        self._dtype = dtype
         self._device = device
+
+    @functools.cached_property
+    def num_edge_types(self) -> int:
+        """One more than the largest edge type of the whole graph; all ranks ask together."""
+        return count_edge_types(self._shard)
+
+    def sum_means_by_type(self, rows: torch.Tensor) -> torch.Tensor:
+        """Sum over edge types, for each inner node, the mean over all its in-edges of each type.
+
+        Where nothing is exchanged, the in-edges elsewhere count as zeros.
+
+        Parameters
+        ----------
+        rows : (num_local, T, F)
+            What each local node says over edges of each type.
+
+        Returns
+        -------
+        (num_inner, F)
+        """
+        partial = self._typed_sum(rows.reshape(-1, rows.shape[2]))
+        return partial if self.layout == "edge-cut" else self.exchange.gather(partial)
+
+    @functools.cached_property
+    def _typed_sum(self) -> "_NeighbourSum":
+        """Adjacency whose columns are local nodes times edge types, divided by global in-degrees of the type."""
+        shard, num_types = self._shard, self.num_edge_types
+        assert shard.etype is not None, "edges have types"
+        etype, dst = np.asarray(shard.etype).astype(np.int64), np.asarray(shard.dst).astype(np.int64)
+        counts = np.bincount(dst * num_types + etype, minlength=self.num_local * num_types)
+        degree = torch.from_numpy(counts.reshape(-1, num_types)).to(self._device, self._dtype)
+        if self.layout == "vertex-cut":
+            degree = self.exchange.send_owned(self.exchange.return_copies(degree))
+        share = 1 / degree.cpu()[torch.from_numpy(dst), torch.from_numpy(etype)]
+        columns = np.asarray(shard.src).astype(np.int64) * num_types + etype
+        num_rows = self.num_inner if self.layout == "edge-cut" else self.num_local
+        return _NeighbourSum(dst, columns, (num_rows, self.num_local * num_types), share, self._device)
 
     @functools.cached_property
     def edges_and_loops(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -140,12 +183,18 @@ def greatest_by_row(score: torch.Tensor, row: torch.Tensor, num_rows: int) -> to
 class _NeighbourSum:
     """The local adjacency as a sparse matrix, and its transpose for the way back."""
 
-    def __init__(self, shard: "ShardGraph", num_rows: int, dtype: torch.dtype, device: torch.device | None) -> None:
-        indices = torch.from_numpy(np.stack([shard.dst, shard.src]).astype(np.int64))
-        values = torch.ones(indices.shape[1], dtype=dtype)
+    def __init__(
+        self,
+        dst: LocalIds,
+        src: LocalIds,
+        shape: tuple[int, int],
+        values: torch.Tensor,
+        device: torch.device | None,
+    ) -> None:
+        indices = torch.from_numpy(np.stack([dst, src]).astype(np.int64))
         with warnings.catch_warnings(), torch.sparse.check_sparse_tensor_invariants(True):  # type: ignore[no-untyped-call]
             warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-            matrix = torch.sparse_coo_tensor(indices, values, (num_rows, shard.num_local)).coalesce()
+            matrix = torch.sparse_coo_tensor(indices, values, shape).coalesce()
             self.forward = matrix.to_sparse_csr().to(device)
             self.backward = matrix.t().coalesce().to_sparse_csr().to(device)
 
@@ -163,6 +212,22 @@ class _SparseProduct(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]
         return ctx.matrix.backward @ gradient, None
+
+
+def count_edge_types(shard: "ShardGraph") -> int:
+    """Return the number of edge types of a dataset, 0 where edges have none; all ranks together where none has a name.
+
+    Raises
+    ------
+    TrainingError
+        A peer is gone or stalls.
+    """
+    if shard.etype is None:
+        return 0
+    if shard.manifest.edge_types:
+        return len(shard.manifest.edge_types)
+    largest = torch.tensor(int(np.max(shard.etype, initial=-1)))
+    return 1 + int(max_over_ranks(largest, shard.rank, shard.num_parts))
 
 
 def features_of(shard: "ShardGraph") -> torch.Tensor:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  # the name the field uses
 from torch import nn
 
-from asepr.contracts import NO_LABEL, SPLIT_CODES, FloatArray, IdArray
+from asepr.contracts import IdArray
 from asepr.errors import TrainingError
 from asepr.formats.predictions import write_predictions
 from asepr.trainer_plugin.gradients import sum_over_ranks
@@ -91,13 +91,13 @@ class LocalConfig:
 class LocalTrainer(Trainer):
     """Trains one shard on its own mini-batches, and reconciles its model with the others'.
 
-    An epoch is a pass over the training rows here; the ranks agree once on how many steps it has.
+    An epoch is a pass over the training examples here; the ranks agree once on how many steps it has.
     Evaluation is exact, on the whole graph, as that of `Trainer`.
 
     Parameters
     ----------
     shard : ShardGraph
-        With features, labels and a split. With more than one part the default process group is up.
+        With what the task needs. With more than one part the default process group is up.
     config : LocalConfig
     device : torch.device, optional
 
@@ -107,25 +107,25 @@ class LocalTrainer(Trainer):
         As `Trainer`.
     """
 
+    _is_local = True
+
     def __init__(self, shard: ShardGraph, config: LocalConfig, device: torch.device | None = None) -> None:
         self.local = config
         super().__init__(shard, config.train, device)
         stored = _stored_aggregates(shard, config)
-        self._stored = None if stored is None else stored.to(device, self._features.dtype)
+        dtype = getattr(torch, config.train.dtype)
+        self._stored = None if stored is None else stored.to(device, dtype)
         hops = config.train.layers - (stored is not None)
         self._sampler = NeighbourSampler(
             shard,
             [config.fanout] * hops,
             None if stored is None else shard.manifest.aggregate,
             seed=(config.train.seed, shard.rank),
-            dtype=self._features.dtype,
+            dtype=dtype,
             device=device,
         )
-        assert shard.label is not None
-        self._label_of = torch.from_numpy(shard.label).to(device)
         weight = weigh_replicas(shard, config.replica_weight, self._sampler.local_in_degree, self.graph.exchange)
-        self._rows = _training_rows(shard, weight)
-        self._weight_of = torch.from_numpy(weight).to(device, self._features.dtype)
+        self._examples = self._task.examples(weight)
         self._num_steps = self._agree_on_steps()
         self._reconciled_bytes = 0
         self._server = torch.optim.Adam(self.model.parameters(), lr=config.train.lr)
@@ -134,10 +134,10 @@ class LocalTrainer(Trainer):
             self.optimizer,
             sync_every=config.sync_every,
             average=config.average,
-            weight=float(weight[self._rows].sum()),
+            weight=self._task.weight_of(self._examples),
             distill=config.distill,
             contrast=config.contrast,
-            correct=self._correct if config.correction_steps else None,
+            correct=self._after_round if config.correction_steps or self._input.is_learned else None,
         )
 
     def run(self, report: Report) -> dict[str, Any]:
@@ -162,31 +162,34 @@ class LocalTrainer(Trainer):
         """Take the steps of an epoch; return the mean loss of all ranks' steps."""
         torch.manual_seed((self.config.seed * 1_000_003 + self.shard.rank) * 1_000_003 + epoch)
         totals = torch.zeros(2, dtype=torch.float64)
-        for number, rows in enumerate(self._batches(epoch)):
+        self._task.start_epoch(epoch, self._answers)
+        for number, examples in enumerate(self._batches(epoch)):
             self._set_rate((epoch + number / self._num_steps) / self.config.epochs)
-            totals += self._step_on(rows)
+            totals += self._step_on(examples)
         if self._comes_together(epoch):
             self.reconciler.finish()
         sum_over_ranks(totals, self.shard.rank, self.shard.num_parts)
         return float(totals[0] / totals[1].clamp(min=1e-12))
 
-    def _step_on(self, rows: IdArray) -> torch.Tensor:
+    def _step_on(self, examples: IdArray) -> torch.Tensor:
         """Take one step; return float64 (2,): weighted loss, and sum of weights."""
         self.model.train()
-        batch = self._sampler.sample(rows)
-        index = torch.from_numpy(rows)
-        weight = self._weight_of[index]
+        picked = self._task.pick(examples)
+        batch = self._sampler.sample(picked.rows, picked.hidden_edges)
         self.optimizer.zero_grad()
         own = self._outputs(self.model, batch)
-        loss = (F.cross_entropy(own.logits, self._label_of[index], reduction="none") * weight).sum()
+        losses = self._task.losses(own.logits, self.model.decoder, picked)
+        weight = picked.weight.to(losses.dtype)
+        loss = (losses * weight).sum()
         total = loss / weight.sum() + self.reconciler.penalty(own, lambda model: self._outputs(model, batch))
         total.backward()  # type: ignore[no-untyped-call]
+        self._input.step()
         self.optimizer.step()
         return torch.stack([loss.detach(), weight.sum()]).double().cpu()
 
     def _outputs(self, model: nn.Module, batch: Batch) -> Outputs:
         """Run the layers of a model on a batch."""
-        h = self._features[batch.rows]
+        h = self._input.rows(batch.rows)
         hidden = []
         for number, block in enumerate(batch.blocks):
             if number:
@@ -201,15 +204,15 @@ class LocalTrainer(Trainer):
         return Outputs(logits=h, hidden=hidden)
 
     def _batches(self, epoch: int) -> Iterator[IdArray]:
-        """Yield the training rows in a new order, in batches of nearly the same size; none is empty."""
+        """Yield the training examples in a new order, in batches of nearly the same size; none is empty."""
         rng = np.random.default_rng((self.config.seed, self.shard.rank, epoch))
-        num_batches = min(self._num_steps, len(self._rows))
+        num_batches = min(self._num_steps, len(self._examples))
         if num_batches:
-            yield from np.array_split(rng.permutation(self._rows), num_batches)
+            yield from np.array_split(rng.permutation(self._examples), num_batches)
 
     def _agree_on_steps(self) -> int:
-        """Return how many batches the rank with the most training rows has."""
-        mine = -(-len(self._rows) // self.local.batch)
+        """Return how many batches the rank with the most training examples has."""
+        mine = -(-len(self._examples) // self.local.batch)
         return max(1, int(gather_numbers([mine]).max()))
 
     def _set_rate(self, progress: float) -> None:
@@ -220,6 +223,7 @@ class LocalTrainer(Trainer):
         }[self.local.schedule]
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.lr * factor
+        self._input.set_rate(self.config.lr * factor)
 
     def _comes_together(self, epoch: int) -> bool:
         """Return whether the epoch is looked at or kept, so that all ranks must have one model at its end."""
@@ -227,21 +231,30 @@ class LocalTrainer(Trainer):
         every = [config.eval_every, *([config.checkpoint_every] if config.checkpoint else [])]
         return epoch + 1 == config.epochs or any((epoch + 1) % number == 0 for number in every)
 
+    def _after_round(self) -> None:
+        """Bring learned rows together, then correct the model."""
+        self._input.come_together()
+        if self.local.correction_steps:
+            self._correct()
+
     def _correct(self) -> None:
         """Take exact steps on the whole graph; gradients are summed, so all ranks take the same."""
-        nodes = self._nodes["train"]
+        rows = self._input.local().detach()
         for _ in range(self.local.correction_steps):
             self._server.zero_grad()
-            logits = self.model(self.graph, self._features, self.reconciler.round)
-            loss = F.cross_entropy(logits[nodes], self._label[nodes], reduction="sum") / max(self._totals[0], 1)
-            loss.backward()  # type: ignore[no-untyped-call]
-            self._sum(loss.detach())
+            self._find_gradients(rows, self.reconciler.round)
             self._server.step()
+
+    @torch.no_grad()
+    def _answers(self, rows: IdArray) -> torch.Tensor:
+        """Return the model's output of distinct local rows."""
+        self.model.eval()
+        return self._outputs(self.model, self._sampler.sample(rows)).logits
 
     @torch.no_grad()
     def _write_predictions(self, folder: Path) -> None:
         self.model.eval()
-        logits = self.model(self.graph, self._features).float().cpu().numpy()
+        logits = self.model(self.graph, self._input.local()).float().cpu().numpy()
         write_predictions(folder, self.shard.rank, self.shard.nid[: self.shard.num_inner], logits)
 
     def _agreed(self) -> dict[str, Any]:
@@ -268,13 +281,3 @@ def _stored_aggregates(shard: ShardGraph, config: LocalConfig) -> torch.Tensor |
     if stored is None or not config.use_aggregates or shard.manifest.aggregate != STORED_FOR.get(config.train.model):
         return None
     return torch.from_numpy(stored)
-
-
-def _training_rows(shard: ShardGraph, weight: FloatArray) -> IdArray:
-    """Return the local rows, copies included, that have a label, are trained on, and count."""
-    assert shard.label is not None
-    assert shard.split is not None
-    rows: IdArray = np.flatnonzero(
-        (shard.split == SPLIT_CODES["train"]) & (shard.label != NO_LABEL) & (weight > 0)
-    ).astype(np.int64)
-    return rows

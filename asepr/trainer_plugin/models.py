@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from asepr.errors import TrainingError
-from asepr.trainer_plugin.layers import GATConv, GCNConv, GINConv, SAGEConv
+from asepr.trainer_plugin.layers import GATConv, GCNConv, GINConv, RGCNConv, SAGEConv
 from asepr.trainer_plugin.local_graph import LocalGraph
 
 CONVOLUTIONS: dict[str, Callable[[int, int], nn.Module]] = {
@@ -18,6 +18,8 @@ CONVOLUTIONS: dict[str, Callable[[int, int], nn.Module]] = {
     "gin": GINConv,
     "gat": GATConv,
 }
+TYPED_CONVOLUTIONS = {"rgcn": RGCNConv}
+"""Those that need edge types."""
 
 
 class StackedModel(nn.Module):
@@ -26,17 +28,23 @@ class StackedModel(nn.Module):
     Parameters
     ----------
     model : str
-        A name in `CONVOLUTIONS`.
+        A name in `CONVOLUTIONS` or `TYPED_CONVOLUTIONS`.
     widths : list of int
         Width of the features, of each hidden layer, and of the output.
     dropout : float, in [0, 1)
     seed : int
         Of the dropout masks.
+    num_edge_types : int
+        0 where edges have no type.
+    bases : int
+        As in `RGCNConv`.
+    decoder : nn.Module, optional
+        What makes answers of the output rows; a part of the model, so that it is trained and averaged with it.
 
     Raises
     ------
     TrainingError
-        No such model; the message lists those there are.
+        No such model, the message lists those there are; or it needs edge types, and there are none.
 
     Notes
     -----
@@ -44,12 +52,21 @@ class StackedModel(nn.Module):
     the same however the graph is partitioned.
     """
 
-    def __init__(self, model: str, widths: list[int], dropout: float = 0.0, seed: int = 0) -> None:
+    def __init__(
+        self,
+        model: str,
+        widths: list[int],
+        dropout: float = 0.0,
+        seed: int = 0,
+        *,
+        num_edge_types: int = 0,
+        bases: int = 0,
+        decoder: nn.Module | None = None,
+    ) -> None:
         super().__init__()
-        if model not in CONVOLUTIONS:
-            raise TrainingError(f"model must be one of {', '.join(CONVOLUTIONS)}, got '{model}'; choose one of these")
-        make = CONVOLUTIONS[model]
+        make = _convolution(model, num_edge_types, bases)
         self.layers = nn.ModuleList(make(a, b) for a, b in itertools.pairwise(widths))
+        self.decoder = decoder
         self._dropout = dropout
         self._seed = seed
 
@@ -76,6 +93,20 @@ class StackedModel(nn.Module):
         return inner
 
 
+def _convolution(model: str, num_edge_types: int, bases: int) -> Callable[[int, int], nn.Module]:
+    if model in CONVOLUTIONS:
+        return CONVOLUTIONS[model]
+    if model not in TYPED_CONVOLUTIONS:
+        known = ", ".join((*CONVOLUTIONS, *TYPED_CONVOLUTIONS))
+        raise TrainingError(f"model must be one of {known}, got '{model}'; choose one of these")
+    if not num_edge_types:
+        raise TrainingError(
+            f"model {model} must come with edge types, got edges without; partition again with --etype, or choose "
+            "another model"
+        )
+    return functools.partial(TYPED_CONVOLUTIONS[model], num_types=num_edge_types, bases=bases)
+
+
 def keyed_dropout(rows: torch.Tensor, nid: torch.Tensor, key: tuple[int, int, int], rate: float) -> torch.Tensor:
     """Zero entries with the given chance and scale up the others; the choice depends on key, nid and column.
 
@@ -100,6 +131,25 @@ def keyed_dropout(rows: torch.Tensor, nid: torch.Tensor, key: tuple[int, int, in
     mask = ((mask ^ (mask >> 15)) * 0x297A2D39) & 0x7FFFFFFF
     kept = (mask ^ (mask >> 15)) >= int(rate * 2**31)
     return rows * kept / (1 - rate)
+
+
+def keyed_normal(nid: torch.Tensor, width: int, seed: int) -> torch.Tensor:
+    """Return float64 (n, width), normal with variance `1 / width`; a value depends on seed, nid and column alone.
+
+    Parameters
+    ----------
+    nid : int64 (n,)
+    width, seed : int
+
+    Notes
+    -----
+    Source: Box, Muller, A note on the generation of random normal deviates, 1958.
+    """
+    key = _mix(nid + _mix(torch.tensor(seed + 1, device=nid.device)))[:, None]
+    column = torch.arange(1, width + 1, device=nid.device)
+    first, second = ((_mix(key ^ _mix(2 * column + odd)) & (2**53 - 1)).double() / 2**53 for odd in (0, 1))
+    values: torch.Tensor = (-2 * torch.log(1 - first)).sqrt() * torch.cos(2 * torch.pi * second) / width**0.5
+    return values
 
 
 def _mix(values: torch.Tensor) -> torch.Tensor:

@@ -30,6 +30,7 @@ class Block:
         What each sampled edge stands for, so that sums are unbiased.
     in_degree : (num_inner, 1)
     out_degree : (n, 1)
+    etype : int64 (e,), optional
     """
 
     def __init__(
@@ -40,8 +41,10 @@ class Block:
         weight: torch.Tensor,
         in_degree: torch.Tensor,
         out_degree: torch.Tensor,
+        etype: torch.Tensor | None = None,
     ) -> None:
         self.num_inner = num_inner
+        self._etype = etype
         self.in_degree = in_degree
         self.out_degree = out_degree
         self._source = source
@@ -54,6 +57,32 @@ class Block:
         assert local is not None, "a block has its halo at hand"
         total: torch.Tensor = embedding_bag(
             self._source, local, self._offset, mode="sum", per_sample_weights=self._weight
+        )
+        return total
+
+    def sum_means_by_type(self, rows: torch.Tensor) -> torch.Tensor:
+        """Sum over edge types the mean over the sampled in-edges of each type.
+
+        Parameters
+        ----------
+        rows : (n, T, F), what each row says over edges of each type
+
+        Returns
+        -------
+        (num_inner, F)
+        """
+        assert self._etype is not None, "edges have types"
+        num_types = rows.shape[1]
+        ends = torch.cat([self._offset[1:], self._offset.new_tensor([len(self._source)])])
+        group = torch.arange(self.num_inner, device=ends.device).repeat_interleave(ends - self._offset) * num_types
+        group = group + self._etype
+        counts = torch.bincount(group, minlength=self.num_inner * num_types)
+        total: torch.Tensor = embedding_bag(
+            self._source * num_types + self._etype,
+            rows.reshape(-1, rows.shape[2]),
+            self._offset,
+            mode="sum",
+            per_sample_weights=1 / counts[group].to(rows.dtype),
         )
         return total
 
@@ -160,7 +189,9 @@ class NeighbourSampler:
         self._rng = np.random.default_rng(list(seed))
         self._in_degree, self._out_degree = shard.in_degree, shard.out_degree
         order = np.argsort(shard.dst, kind="stable")
+        self._order = order
         self._source = np.asarray(shard.src)[order].astype(np.int64)
+        self._etype = None if shard.etype is None else np.asarray(shard.etype)[order].astype(np.int64)
         counts = np.bincount(shard.dst, minlength=shard.num_local)
         self._start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         self._position = np.zeros(shard.num_local, dtype=np.int64)
@@ -170,8 +201,16 @@ class NeighbourSampler:
         """In-edges of each local row that lie here, int64 (num_local,)."""
         return np.diff(self._start)
 
-    def sample(self, rows: IdArray) -> Batch:
-        """Return what is needed to compute the given rows, which are distinct."""
+    def sample(self, rows: IdArray, hidden: npt.NDArray[np.bool_] | None = None) -> Batch:
+        """Return what is needed to compute the given rows, which are distinct, without the hidden edges.
+
+        Parameters
+        ----------
+        rows : int64 (n,)
+        hidden : bool (num_edges,), optional
+            In the order of the shard's edge list.
+        """
+        self._is_hidden = None if hidden is None else hidden[self._order]
         blocks: list[Block | StoredBlock] = []
         for fanout in reversed(self._fanouts):
             block, rows = self._block(rows, fanout)
@@ -183,6 +222,10 @@ class NeighbourSampler:
     def _block(self, rows: IdArray, fanout: int) -> tuple[Block, IdArray]:
         """Return the sampled in-edges of some rows, and the rows that these read: themselves, then others."""
         edge, counts = self._sample_edges(rows, fanout)
+        if self._is_hidden is not None:
+            is_seen = ~self._is_hidden[edge]
+            counts = np.bincount(np.repeat(np.arange(len(rows)), counts)[is_seen], minlength=len(rows))
+            edge = edge[is_seen]
         source = self._source[edge]
         reached = self._with_sources(rows, source)
         weight = self._in_degree[rows] / np.maximum(counts, 1)
@@ -193,6 +236,7 @@ class NeighbourSampler:
             weight=self._tensor(np.repeat(weight, counts)).to(self._dtype),
             in_degree=self._degree("in", rows),
             out_degree=self._degree("out", reached),
+            etype=None if self._etype is None else self._tensor(self._etype[edge]),
         )
         return block, reached
 

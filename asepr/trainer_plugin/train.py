@@ -15,21 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812  # the name the field uses
 
-from asepr.contracts import NO_LABEL, SPLIT_CODES
 from asepr.errors import AseprError, TrainingError
 from asepr.trainer_plugin.checkpoint import load_checkpoint, save_checkpoint
 from asepr.trainer_plugin.exchange import ExchangeConfig
-from asepr.trainer_plugin.gradients import GradientSum, check_gradients, sum_over_ranks
-from asepr.trainer_plugin.local_graph import LocalGraph, features_of
+from asepr.trainer_plugin.gradients import GradientSum, check_gradients
+from asepr.trainer_plugin.local_graph import LocalGraph
 from asepr.trainer_plugin.meter import Meter
 from asepr.trainer_plugin.models import StackedModel
+from asepr.trainer_plugin.node_inputs import make_input
 from asepr.trainer_plugin.planner import Planner
 from asepr.trainer_plugin.processes import own_shard
 from asepr.trainer_plugin.shard_graph import ShardGraph
-
-SPLITS = ("train", "val", "test")
+from asepr.trainer_plugin.task import LinkConfig, Setting
+from asepr.trainer_plugin.tasks import check_task, make_task
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +61,12 @@ class TrainConfig:
         measures and chooses both.
     gradients : str
         How gradients are summed: none (whole), fp16, powersgd:RANK or threshold:SHARE.
+    task : str
+        A name in `asepr.trainer_plugin.tasks.TASKS`.
+    bases : int
+        Of rgcn: matrices that those of the edge types are sums of; 0: each type has its own.
+    decoder, negatives, negatives_from, eval_negatives
+        As in `LinkConfig`.
     """
 
     model: str = "sage"
@@ -84,6 +89,12 @@ class TrainConfig:
     exact_every: int = 0
     smoothing: float = 0.0
     gradients: str = "none"
+    task: str = "node"
+    bases: int = 8
+    decoder: str = ""
+    negatives: int = 64
+    negatives_from: str = "local"
+    eval_negatives: int = 0
 
     def __post_init__(self) -> None:
         """Check every range.
@@ -109,7 +120,11 @@ class TrainConfig:
             raise TrainingError("resume must come with a checkpoint folder, got none; give --checkpoint")
         if self.exchange == "auto" and (self.codec != "none" or self.exact_every or self.smoothing):
             raise TrainingError("exchange auto chooses all by itself, got options beside it; leave them out")
+        if self.bases < 0:
+            raise TrainingError(f"bases must not be negative, got {self.bases}; 0 is a matrix for each edge type")
         check_gradients(self.gradients)
+        check_task(self.task)
+        self.link_config()
         self.exchange_config()
 
     def exchange_config(self) -> ExchangeConfig:
@@ -123,6 +138,15 @@ class TrainConfig:
             timeout_s=self.timeout_s,
         )
 
+    def link_config(self) -> LinkConfig:
+        """Return how links are predicted."""
+        return LinkConfig(
+            decoder=self.decoder,
+            negatives=self.negatives,
+            negatives_from=self.negatives_from,
+            eval_negatives=self.eval_negatives,
+        )
+
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -133,7 +157,7 @@ class Trainer:
     Parameters
     ----------
     shard : ShardGraph
-        With features, labels and a split. With more than one part the default process group is up.
+        With what the task needs. With more than one part the default process group is up.
     config : TrainConfig
     device : torch.device, optional
 
@@ -143,18 +167,26 @@ class Trainer:
         The shard lacks something, the number of processes is wrong, or the checkpoint does not fit.
     """
 
+    _is_local = False
+
     def __init__(self, shard: ShardGraph, config: TrainConfig, device: torch.device | None = None) -> None:
-        _check_shard(shard)
         self.config = config
         self.shard = shard
         dtype = getattr(torch, config.dtype)
         self.graph = LocalGraph(shard, dtype, device, config.exchange_config())
-        self._features = features_of(shard).to(device, dtype)
-        self._label, self._nodes = _labelled_nodes(shard, device)
-        self._totals = [shard.manifest.split_sizes[split] for split in SPLITS]  # type: ignore[index]  # Literal keys
-        widths = [shard.manifest.feature_width, *[config.hidden] * (config.layers - 1), shard.manifest.num_classes]
+        self._task = make_task(config.task, self._setting(device))
+        self._input = make_input(shard, config, self._is_local, self.graph.exchange, dtype, device)
+        widths = [self._input.width, *[config.hidden] * (config.layers - 1), self._task.width]
         torch.manual_seed(config.seed)
-        self.model = StackedModel(config.model, widths, config.dropout, config.seed).to(device, dtype)
+        self.model = StackedModel(
+            config.model,
+            widths,
+            config.dropout,
+            config.seed,
+            num_edge_types=self.graph.num_edge_types,
+            bases=config.bases,
+            decoder=self._task.make_decoder(),
+        ).to(device, dtype)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
         self._sum = GradientSum(
             list(self.model.parameters()), config.gradients, shard.rank, shard.num_parts, config.seed
@@ -162,7 +194,7 @@ class Trainer:
         self._meter = Meter(self.graph.exchange, self._sum)
         self._planner = Planner(config, shard, self.graph.exchange) if config.exchange == "auto" else None
         self._epoch = 0
-        self._best = {"val_acc": -1.0, "test_acc": 0.0, "epoch": -1}
+        self._best = {f"val_{self._task.score}": -1.0, f"test_{self._task.score}": 0.0, "epoch": -1}
         if config.resume:
             self._restore()
 
@@ -171,7 +203,7 @@ class Trainer:
 
         Returns
         -------
-        dict: the last epoch's metrics, and `best_val_acc`, `best_test_acc`, `best_epoch`
+        dict: the last epoch's metrics, and `best_val_acc`, `best_test_acc` (or the task's other score), `best_epoch`
         """
         metrics: dict[str, Any] = {}
         for epoch in range(self._epoch, self.config.epochs):
@@ -203,33 +235,44 @@ class Trainer:
         return self._meter.stop()
 
     def _step(self, epoch: int) -> float:
-        """Take one step; return the mean loss over the training nodes of all ranks."""
+        """Take one step; return the mean loss over the training examples of all ranks."""
         self.model.train()
         self.optimizer.zero_grad()
-        nodes = self._nodes["train"]
         self.graph.exchange.start_step(epoch)
-        logits = self.model(self.graph, self._features, epoch)
-        loss = F.cross_entropy(logits[nodes], self._label[nodes], reduction="sum") / max(self._totals[0], 1)
-        loss.backward()  # type: ignore[no-untyped-call]
-        total_loss = self._sum(loss.detach())
+        total_loss = self._find_gradients(self._input.local(), epoch)
         self.optimizer.step()
+        self._input.step()
         return total_loss
+
+    def _find_gradients(self, rows: torch.Tensor, epoch: int) -> float:
+        """Find the gradients of the mean loss over all ranks' training examples; return that loss."""
+        output = self.model(self.graph, rows, epoch)
+        loss = self._task.mean_loss(output, self.model.decoder, epoch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return self._sum(loss.detach())
 
     @torch.no_grad()
     def _evaluate(self, epoch: int) -> dict[str, float]:
-        """Return accuracy on each split over all ranks, and follow the best."""
+        """Return the task's measures over all ranks, and follow the best."""
         self.model.eval()
         with self.graph.exchange.exactly():
-            hit = self.model(self.graph, self._features).argmax(1) == self._label
-        counts = torch.stack([hit[self._nodes[split]].sum() for split in SPLITS]).double()
-        sum_over_ranks(counts, self.shard.rank, self.shard.num_parts)
-        accuracy = {
-            f"{split}_acc": float(count) / max(total, 1)
-            for split, count, total in zip(SPLITS, counts, self._totals, strict=True)
-        }
-        if accuracy["val_acc"] > self._best["val_acc"]:
-            self._best = {"val_acc": accuracy["val_acc"], "test_acc": accuracy["test_acc"], "epoch": epoch}
-        return accuracy
+            measures = self._task.measure(self.model(self.graph, self._input.local()), self.model.decoder)
+        val, test = f"val_{self._task.score}", f"test_{self._task.score}"
+        if measures[val] > self._best[val]:
+            self._best = {val: measures[val], test: measures[test], "epoch": epoch}
+        return measures
+
+    def _setting(self, device: torch.device | None) -> Setting:
+        config = self.config
+        return Setting(
+            shard=self.shard,
+            exchange=self.graph.exchange,
+            device=device,
+            hidden=config.hidden,
+            seed=config.seed,
+            num_edge_types=self.graph.num_edge_types,
+            link=config.link_config(),
+        )
 
     def _agreed(self) -> dict[str, Any]:
         """Return what a run that resumes must have in common with the one it resumes."""
@@ -298,27 +341,6 @@ class MetricsFile:
                     f"{self._path}: must be a file that can be written, got: {error.strerror}; choose another --metrics"
                 ) from error
         self._also(metrics)
-
-
-def _check_shard(shard: ShardGraph) -> None:
-    missing = {
-        "node features": shard.manifest.feature_width == 0,
-        "labels": shard.label is None or shard.manifest.num_classes == 0,
-        "a split with training nodes": shard.split is None or shard.manifest.split_sizes["train"] == 0,
-    }
-    for name, is_missing in missing.items():
-        if is_missing:
-            raise TrainingError(f"{shard.path.parent}: must hold {name}, got none; partition again with them")
-
-
-def _labelled_nodes(shard: ShardGraph, device: torch.device | None) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Return the labels of inner nodes, and the inner rows of each split that have one."""
-    assert shard.label is not None
-    assert shard.split is not None
-    label = torch.from_numpy(shard.label[: shard.num_inner]).to(device)
-    split = torch.from_numpy(shard.split[: shard.num_inner]).to(device)
-    rows = {name: torch.nonzero((split == SPLIT_CODES[name]) & (label != NO_LABEL)).reshape(-1) for name in SPLITS}
-    return label, rows
 
 
 def _parse(arguments: list[str]) -> tuple[str, TrainConfig]:

@@ -90,7 +90,7 @@ def weigh(rank: int, folders: dict[str, Path]) -> dict:
         for kind in REPLICA_WEIGHTS:
             shard = open_shard(folder, rank)
             trainer = LocalTrainer(shard, LocalConfig(train=exact_steps(), replica_weight=kind))
-            found[layout, kind] = (shard.nid.copy(), trainer._weight_of.numpy())
+            found[layout, kind] = (shard.nid.copy(), trainer._task._weight)
     return found
 
 

@@ -215,7 +215,7 @@ def test_datasets_that_hold_no_links_out(tmp_path: Path):
     with pytest.raises(TrainingError, match="decoder distmult must come with edge types, got edges without"):
         Trainer(Holding(folder, 0), options(model="sage", decoder="distmult"))
     (tmp_path / "d" / "held.parquet").unlink()
-    with pytest.raises(TrainingError, match="must hold out edges to be predicted, got none; .* --edge-split"):
+    with pytest.raises(TrainingError, match=r"must hold out edges to be predicted, got none; .* --edge-split"):
         Trainer(Holding(folder, 0), options(model="sage"))
 
 

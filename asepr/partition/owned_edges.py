@@ -45,7 +45,8 @@ class OwnedEdges:
     """
 
     def __init__(self, problem: PartitionProblem, order: npt.NDArray[Any], ranked_degree: DegreeArray) -> None:
-        self._buckets = _bucket_by_owner(problem, ranks(order), _bucket_bounds(ranked_degree))
+        bounds = _bucket_bounds(ranked_degree)
+        self._buckets = _bucket_by_owner(problem, ranks(order), bounds)
 
     def __iter__(self) -> Iterator[OwnedRows]:
         """Yield the buckets in rank order; a second thread reads and sorts one ahead."""

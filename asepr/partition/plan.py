@@ -6,6 +6,7 @@ from typing import Any
 
 from asepr.contracts import Layout, PartitionProblem
 from asepr.errors import CapacityError
+from asepr.partition.owned_edges import BUCKET_DEGREE
 
 CHUNK_BYTES = 128_000_000
 """Chunks being read, bucketed and written, one bucket of owners, and what the readers keep."""
@@ -18,6 +19,15 @@ EDGE_BYTES = 64
 
 METIS_EDGE_BYTES = 240
 """METIS on a whole graph, an edge: 3 to 4 GB were measured on 14 and 16 million."""
+
+LABEL_BYTES = 9
+LOCAL_NODE_BYTES = 64
+PRIOR_BYTES = 8
+"""Where attributes tell of edges, a cluster and a home of each node."""
+
+CHUNK_EDGES = 1 << 18
+PART_BLOCK_BYTES = 40_000_000
+"""The part of each edge, as far as it is in memory: a block, and its entries not yet in order."""
 
 
 class Form(enum.Enum):
@@ -126,25 +136,54 @@ def _forms(method: str, layout: Layout) -> tuple[Form, ...]:
 
 
 def _memory(num_nodes: int, num_edges: int, num_parts: int, method: str, form: Form) -> dict[str, int]:
-    words = (num_parts + 63) // 64
+    """Return what is held in the phase that holds most."""
+    copies = 8 * ((num_parts + 63) // 64) * num_nodes
+    degrees = (8 if num_edges < 2**31 else 16) * num_nodes
+    ranks, part = _id_bytes(num_nodes) * num_nodes, _part_bytes(num_nodes, num_edges, num_parts)
     held = {
-        "degrees, labels, owners": 32 * num_nodes,
-        "copies of nodes": 8 * words * num_nodes,
-        "part of each edge, a mapped file": 2 * num_edges,
-        "chunks and buckets": CHUNK_BYTES,
+        "degrees": degrees,
+        "labels and splits, where there are any": LABEL_BYTES * num_nodes,
+        "chunks and buckets": CHUNK_BYTES + _index_bytes(num_edges, num_parts, method),
     }
-    if method in ("asepr", "hdrf"):
-        held["state of placing"] = (26 if method == "asepr" else 8) * num_nodes + 8 * words * num_nodes
     if form is Form.IN_MEMORY:
         held["edges"] = (METIS_EDGE_BYTES if method == "metis" else EDGE_BYTES) * num_edges
-    return held
+        held["part of each edge, a mapped file"] = 2 * num_edges
+    else:
+        held["part of each edge, a block of a file"] = min(2 * num_edges, PART_BLOCK_BYTES)
+    phases: list[dict[str, int]] = [
+        {"copies of nodes": copies, "owners and their order": 8 * num_nodes + ranks},
+        {"copies of nodes": copies, "owners and rows": 4 * num_nodes + ranks, "the part being written": part},
+    ]
+    if method == "asepr":
+        phases.append({"ranks and bounds": 4 * num_nodes + 3 * ranks})
+        phases.append({"copies of nodes": copies, "state of placing": 8 * num_nodes + PRIOR_BYTES * num_nodes})
+    if method == "hdrf":
+        phases.append({"copies of nodes": copies, "degrees so far": 8 * num_nodes})
+    return held | max(phases, key=lambda phase: sum(phase.values()))
+
+
+def _id_bytes(count: int) -> int:
+    return 4 if count < 2**31 else 8
+
+
+def _part_bytes(num_nodes: int, num_edges: int, num_parts: int) -> int:
+    """Return what writing one part holds: its edges twice, and local nodes, taken to be few of all."""
+    edges = 2 * (8 + 2 * _id_bytes(num_nodes)) * num_edges // num_parts
+    return edges + LOCAL_NODE_BYTES * min(num_nodes, 4 * num_nodes // num_parts)
+
+
+def _index_bytes(num_edges: int, num_parts: int, method: str) -> int:
+    """Return the offsets of every bucket in every chunk."""
+    buckets = num_parts + (2 * num_edges // BUCKET_DEGREE if method == "asepr" else 0)
+    return 8 * buckets * (num_edges // CHUNK_EDGES + 1)
 
 
 def _disk(num_nodes: int, num_edges: int, method: str, form: Form) -> dict[str, int]:
-    id_bytes = 4 if num_nodes < 2**31 else 8
+    id_bytes = _id_bytes(num_nodes)
     held = {"part of each edge": 2 * num_edges, "edges of each part": (8 + 2 * id_bytes) * num_edges}
     if method == "asepr":
-        held["edges of each owner"] = (8 + 2 * id_bytes) * num_edges
+        held["edges of each owner"] = (_id_bytes(num_edges) + 2 * id_bytes) * num_edges
+        held["part of each edge, not yet in order"] = 6 * num_edges
     if form is Form.IN_MEMORY:
         held["candidates and their input rows"] = 36 * num_edges
     return held

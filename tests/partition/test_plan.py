@@ -14,13 +14,21 @@ def test_a_large_budget_takes_the_edges_into_memory_and_a_small_one_does_not():
     assert small.memory_bytes <= 10**9
 
 
-def test_streaming_memory_grows_by_two_bytes_an_edge():
+def test_streaming_memory_grows_with_one_part_not_with_all_edges():
     plans = [
         make_plan(num_nodes=10**6, num_edges=m, num_parts=32, method="asepr", layout="vertex-cut", memory_bytes=m * 10)
         for m in (10**8, 10**9)
     ]
-    assert plans[1].memory_bytes - plans[0].memory_bytes == 2 * (10**9 - 10**8)
+    one_part = 32 * (10**9 - 10**8) / 32
+    assert plans[1].memory_bytes - plans[0].memory_bytes == pytest.approx(one_part, rel=0.2)
     assert plans[1].disk_bytes == 10 * plans[0].disk_bytes
+
+
+def test_a_billion_edges_and_67_million_nodes_fit_in_six_gigabytes():
+    plan = make_plan(
+        num_nodes=2**26, num_edges=2**30, num_parts=32, method="asepr", layout="vertex-cut", memory_bytes=6 * 10**9
+    )
+    assert plan.form is Form.STREAMING
 
 
 @pytest.mark.parametrize("method", ["asepr", "hdrf", "dbh", "random", "metis"])

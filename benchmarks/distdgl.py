@@ -142,7 +142,7 @@ def both_directions(graph: GraphFiles, work: Path) -> GraphFiles:
 
 
 def make_with_dgl(files: GraphFiles, work: Path, place: Path, num_parts: int, seed: int) -> dict[str, Any]:
-    """Partition with DGL's METIS; it takes no seed, and another partition comes of each run."""
+    """Partition with DGL's METIS; it takes no seed, and may give another partition in each run."""
     del files, seed
     return measured([["-m", "benchmarks.distdgl", "--metis", work / "data.npz", place, num_parts]])
 

@@ -21,6 +21,7 @@ the commands `up N MBIT`, `run I CMD ...`, `bytes` and `down`.
 import argparse
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -43,6 +44,8 @@ from benchmarks.convergence import prepare
 ROOT = Path(__file__).parent.parent
 LAUNCHER, CHECK = ROOT / "examples" / "distdgl_launch.py", Path(__file__).with_name("distdgl_check.py")
 REACH = 0.98
+QUIET, TRIES = 0.03, 3
+"""How much of the machine others may take in a run, and how often it is run to find it so quiet."""
 VERIFY_COLUMNS = 64
 PARTITIONS = ("dgl-metis", "asepr")
 KEYS = ("graph", "partition", "hosts", "mbit", "seed")
@@ -237,7 +240,7 @@ def shape(place: Path, num_parts: int) -> dict[str, Any]:
 
 
 def train(case: dict[str, Any], chosen: argparse.Namespace, work: Path, place: Path) -> dict[str, Any]:
-    """Run DistDGL as its folder holds it; return what the row says of it, and every epoch's line."""
+    """Run DistDGL as its folder holds it; again where others kept the machine busy, and keep the quietest run."""
     if not (place / "data.npz").exists():
         (place / "data.npz").symlink_to(work / "data.npz")
     with np.load(work / "data.npz") as arrays:
@@ -246,9 +249,35 @@ def train(case: dict[str, Any], chosen: argparse.Namespace, work: Path, place: P
     settings = ["--hosts", case["hosts"], "--mbit", case["mbit"], "--epochs", chosen.epochs, "--seed", case["seed"]]
     settings += ["--weight-decay", "5e-4", "--hosts-sh", chosen.hosts_script]
     command = [sys.executable, chosen.distdgl / "run.py", place, place / "run", *settings]
-    subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
-    result = json.loads((place / "run" / "run.json").read_text())
-    lines = (place / "run" / "epochs.jsonl").read_text().splitlines()
+    best: dict[str, Any] = {"others_share": np.inf}
+    for _ in range(TRIES):
+        busy, own, since = busy_seconds(), children_seconds(), time.perf_counter()
+        subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
+        own, took = children_seconds() - own, time.perf_counter() - since
+        share = max(busy_seconds() - busy - own, 0.0) / (took * (os.cpu_count() or 1))
+        if share < best["others_share"]:
+            best = read_run(place / "run") | {"run_cpu_seconds": own, "others_share": share}
+        if share <= QUIET:
+            break
+    return best
+
+
+def busy_seconds() -> float:
+    """Return the processor seconds that this machine has spent on anything since it started."""
+    user, nice, system, _, _, irq, softirq, steal, *_ = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
+    return sum(map(int, (user, nice, system, irq, softirq, steal))) / os.sysconf("SC_CLK_TCK")
+
+
+def children_seconds() -> float:
+    """Return the processor seconds of all processes below this one that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """Return what a row says of a run of DistDGL, and every epoch's line."""
+    result = json.loads((folder / "run.json").read_text())
+    lines = (folder / "epochs.jsonl").read_text().splitlines()
     epochs = [
         {key: json.loads(line)[key] for key in ("train_s", "wire_bytes", "val_acc", "test_acc")} for line in lines
     ]

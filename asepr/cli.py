@@ -482,7 +482,7 @@ def _print_export(path: Path, dest: Path, values: dict[str, Any]) -> None:
     )
     if values.get("without_features"):
         print(
-            f"without features, since a part has none of them and DistDGL cannot serve that: "
+            "without features, since a part has none of them and DistDGL cannot serve that: "
             f"{', '.join(values['without_features'])}"
         )
     if values["moved_edges"]:

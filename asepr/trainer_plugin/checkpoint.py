@@ -1,4 +1,7 @@
-"""Checkpoints as safetensors: weights, optimiser state and counters, in one file that replaces the last."""
+"""Checkpoints as safetensors: weights, optimiser state and counters, in one file that replaces the last.
+
+Where steps build on those before, each rank writes what it keeps between them to a file of its own.
+"""
 
 import json
 import os
@@ -7,7 +10,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from asepr.errors import TrainingError
@@ -33,14 +36,59 @@ def save_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Adam,
     TrainingError
         The folder cannot be written, or the disk is full; the checkpoint before stays.
     """
-    unfinished = folder / f".{CHECKPOINT_NAME}"
-    tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in _named_state(model, optimizer).items()}
+    _write(folder / CHECKPOINT_NAME, _named_state(model, optimizer), state)
+
+
+def save_rank_state(folder: Path, rank: int, epoch: int, tensors: dict[str, torch.Tensor]) -> None:
+    """Write what one rank alone needs to go on from the checkpoint of an epoch; it goes before the checkpoint.
+
+    Raises
+    ------
+    TrainingError
+        The folder cannot be written, or the disk is full.
+    """
+    _write(_rank_path(folder, rank, epoch), tensors, {"epoch": epoch, "rank": rank})
+
+
+def load_rank_state(folder: Path, rank: int, epoch: int) -> dict[str, torch.Tensor]:
+    """Return what `save_rank_state` wrote.
+
+    Raises
+    ------
+    TrainingError
+        There is none of this rank and epoch, or it is damaged.
+    """
+    path = _rank_path(folder, rank, epoch)
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise TrainingError(
+            f"{path}: must hold what rank {rank} kept between steps, got: {error}; copy it from where that rank ran, "
+            "or leave out --resume"
+        ) from error
+
+
+def forget_rank_states(folder: Path, rank: int, kept: set[int]) -> None:
+    """Remove a rank's files of all epochs but those kept."""
+    wanted = {_rank_path(folder, rank, epoch) for epoch in kept}
+    for path in folder.glob(f"rank-{rank:05d}-*.safetensors"):
+        if path not in wanted:
+            path.unlink(missing_ok=True)
+
+
+def _rank_path(folder: Path, rank: int, epoch: int) -> Path:
+    return folder / f"rank-{rank:05d}-{epoch}.safetensors"
+
+
+def _write(path: Path, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
+    folder, unfinished = path.parent, path.parent / f".{path.name}"
+    tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         save_file(tensors, unfinished, metadata={"state": json.dumps(state, sort_keys=True)})
         with unfinished.open("rb") as file:
             os.fsync(file.fileno())
-        unfinished.rename(folder / CHECKPOINT_NAME)
+        unfinished.rename(path)
     except (OSError, SafetensorError) as error:
         raise TrainingError(
             f"{folder}: must be a folder that can be written, got: {error}; choose another --checkpoint"

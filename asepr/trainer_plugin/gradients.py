@@ -14,6 +14,7 @@ from asepr.errors import TrainingError
 from asepr.trainer_plugin.exchange.codecs import THRESHOLD_REFRESH
 from asepr.trainer_plugin.exchange.faults import peer_error
 
+_POWER_SGD_STATE = ("error_dict", "p_memory_dict", "q_memory_dict")
 _NAMES = "none, fp16, powersgd:RANK, threshold:SHARE"
 
 
@@ -122,6 +123,36 @@ class GradientSum:
         if name == "threshold":
             self._sparse = _Sparse(float(number))
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether a step depends on those before."""
+        return self._power is not None or self._sparse is not None
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return what is carried over to the next step, by name, for a checkpoint of this rank."""
+        found: dict[str, torch.Tensor] = {}
+        if self._power is not None:
+            found["iteration"] = torch.tensor(self._power.iter)
+            for name in _POWER_SGD_STATE:
+                found |= {f"{name}.{bucket}": tensor.clone() for bucket, tensor in getattr(self._power, name).items()}
+        if self._sparse is not None and self._sparse.error is not None:
+            found["error"] = self._sparse.error
+            found["numbers"] = torch.tensor([self._sparse.threshold, self._sparse.calls], dtype=torch.float64)
+        return found
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Go on from what `state` returned on this rank."""
+        state = {name: tensor.to(self._parameters[0].device) for name, tensor in state.items()}
+        if self._power is not None:
+            self._power.iter = int(state["iteration"])
+            for name in _POWER_SGD_STATE:
+                buckets = {int(key.split(".")[1]): value for key, value in state.items() if key.startswith(f"{name}.")}
+                setattr(self._power, name, buckets)
+        if self._sparse is not None and "error" in state:
+            self._sparse.error = state["error"]
+            threshold, calls = state["numbers"].tolist()
+            self._sparse.threshold, self._sparse.calls = threshold, int(calls)
+
     def __call__(self, loss: torch.Tensor) -> float:
         """Sum gradients and the loss; return the loss.
 
@@ -185,21 +216,21 @@ class _Bucket:
 class _Sparse:
     def __init__(self, share: float) -> None:
         self._share = share
-        self._error: torch.Tensor | None = None
-        self._threshold = 0.0
-        self._calls = 0
+        self.error: torch.Tensor | None = None
+        self.threshold = 0.0
+        self.calls = 0
 
     def sum(self, flat: torch.Tensor) -> torch.Tensor:
         """Return the sum of what all ranks keep."""
-        values = flat if self._error is None else flat + self._error
+        values = flat if self.error is None else flat + self.error
         size = values.abs()
-        if self._calls % THRESHOLD_REFRESH == 0:
+        if self.calls % THRESHOLD_REFRESH == 0:
             rank = max(1, len(size) - math.ceil(self._share * len(size)) + 1)
-            self._threshold = float(torch.kthvalue(size, rank).values)
-        self._calls += 1
-        places = ((size >= self._threshold) & (size > 0)).nonzero().view(-1)
-        self._error = values.clone()
-        self._error[places] = 0
+            self.threshold = float(torch.kthvalue(size, rank).values)
+        self.calls += 1
+        places = ((size >= self.threshold) & (size > 0)).nonzero().view(-1)
+        self.error = values.clone()
+        self.error[places] = 0
         most = torch.tensor([len(places)], device=flat.device)
         dist.all_reduce(most, dist.ReduceOp.MAX)
         # Where a rank keeps fewer it repeats place 0 with value 0.

@@ -13,6 +13,9 @@ from torch import nn
 
 from asepr.trainer_plugin.local_graph import LocalGraph
 
+MOST_DRIFT = 60.0
+"""exp(60) and exp(-60), and sums of them, are well within float32."""
+
 
 class SAGEConv(nn.Module):
     """GraphSAGE with mean or sum: `W_self h_v + W_neighbour agg_u h_u + b`.
@@ -119,7 +122,9 @@ class GATConv(nn.Module):
     In a vertex-cut the in-edges of a node lie in several parts. Its owner learns the greatest score of all
     and tells the copies; each sums `exp(score - greatest)` and its products with z; and the owner adds up
     both and divides. The greatest scores only keep the exponentials in range: as the softmax does not change
-    with them they need no gradient, and they travel whole and at once under every schedule.
+    with them they need no gradient, and travel whole and at once. Where sums may be late, all parts keep the
+    greatest scores of the last whole step, so that a node's sums share one; `MOST_DRIFT` then bounds how far
+    scores may have moved since.
     Source: Velickovic et al., Graph attention networks, 2018, equations 1 to 5.
     """
 
@@ -140,7 +145,9 @@ class GATConv(nn.Module):
         src, dst = graph.edges_and_loops
         own, neighbour = (z * self.own).sum(2), (z * self.neighbour).sum(2)
         score = F.leaky_relu(own[dst] + neighbour[src], 0.2)
-        weight = (score - graph.greatest_of_neighbours(score.detach(), dst)[dst]).exp()
+        # Against the greatest of this step the upper bound does nothing, and the lower one less than rounding.
+        above = (score - graph.greatest_of_neighbours(score.detach(), dst)[dst]).clamp(-MOST_DRIFT, MOST_DRIFT)
+        weight = above.exp()
         sums = z.new_zeros(len(z), self.heads, z.shape[2] + 1)
         sums = sums.index_add(0, dst, torch.cat([weight[:, :, None] * z[src], weight[:, :, None]], dim=2))
         sums = graph.add_copies(sums.view(len(z), -1)).view(graph.num_inner, self.heads, -1)

@@ -145,6 +145,8 @@ class LocalGraph:
     def greatest_of_neighbours(self, score: torch.Tensor, dst: torch.Tensor) -> torch.Tensor:
         """Return the greatest score among all in-edges of each local node, wherever they lie; no gradient.
 
+        Of the last whole step, where rows may be late: see `Exchange.greatest_of_copies`.
+
         Parameters
         ----------
         score : (num_edges, F)
@@ -158,7 +160,7 @@ class LocalGraph:
         local = greatest_by_row(score, dst, self.num_local)
         if self.layout == "edge-cut" or self.exchange.is_cut:
             return local
-        return self.exchange.send_owned(self.exchange.gather_max(local))
+        return self.exchange.greatest_of_copies(local)
 
     @functools.cached_property
     def _num_seen(self) -> torch.Tensor:

@@ -17,7 +17,13 @@ from typing import Any
 import torch
 
 from asepr.errors import AseprError, TrainingError
-from asepr.trainer_plugin.checkpoint import load_checkpoint, save_checkpoint
+from asepr.trainer_plugin.checkpoint import (
+    forget_rank_states,
+    load_checkpoint,
+    load_rank_state,
+    save_checkpoint,
+    save_rank_state,
+)
 from asepr.trainer_plugin.exchange import ExchangeConfig
 from asepr.trainer_plugin.gradients import GradientSum, check_gradients
 from asepr.trainer_plugin.local_graph import LocalGraph
@@ -193,7 +199,7 @@ class Trainer:
         )
         self._meter = Meter(self.graph.exchange, self._sum)
         self._planner = Planner(config, shard, self.graph.exchange) if config.exchange == "auto" else None
-        self._epoch = 0
+        self._epoch = self._saved = 0
         self._best = {f"val_{self._task.score}": -1.0, f"test_{self._task.score}": 0.0, "epoch": -1}
         if config.resume:
             self._restore()
@@ -217,12 +223,9 @@ class Trainer:
                 metrics |= self._evaluate(epoch)
             if self.shard.rank == 0:
                 report(metrics)
-            if is_last or (self.config.checkpoint and (epoch + 1) % self.config.checkpoint_every == 0):
-                # Both then go on as if new, so that a run that resumes here is the same.
-                self.graph.exchange.finish()
-                self._sum.forget()
-                if self.config.checkpoint and self.shard.rank == 0:
-                    self._save(epoch + 1)
+            if self.config.checkpoint and (is_last or (epoch + 1) % self.config.checkpoint_every == 0):
+                self._save(epoch + 1)
+        self.graph.exchange.settle()
         return metrics | {f"best_{name}": value for name, value in self._best.items()}
 
     @property
@@ -277,14 +280,36 @@ class Trainer:
     def _agreed(self) -> dict[str, Any]:
         """Return what a run that resumes must have in common with the one it resumes."""
         free = {"epochs", "eval_every", "checkpoint", "checkpoint_every", "resume", "metrics", "timeout_s"}
-        if self.config.exchange != "exact" or self.config.codec != "none" or self.config.gradients != "none":
-            free.remove("checkpoint_every")
         return {name: value for name, value in dataclasses.asdict(self.config).items() if name not in free}
 
     def _save(self, epoch: int) -> None:
-        agreed = self._agreed() | {"checkpoint_every": self.config.checkpoint_every}
-        state = {"epoch": epoch, "best": self._best, "config": agreed}
-        save_checkpoint(Path(self.config.checkpoint), self.model, self.optimizer, state)
+        """Write a checkpoint; a rank's own state comes first, so that none lacks it."""
+        folder, rank = Path(self.config.checkpoint), self.shard.rank
+        if self._planner is not None:
+            # A run that resumes measures and chooses anew.
+            self.graph.exchange.finish()
+            self._sum.forget()
+        elif self._keeps_state:
+            save_rank_state(folder, rank, epoch, self._rank_state())
+            sum_over_ranks(self._label.new_zeros(1), rank, self.shard.num_parts)
+            # Those of the checkpoint that is there until the next line replaces it stay too.
+            forget_rank_states(folder, rank, {self._saved, epoch})
+            self._saved = epoch
+        if rank == 0:
+            state = {"epoch": epoch, "best": self._best, "config": self._agreed()}
+            save_checkpoint(folder, self.model, self.optimizer, state)
+
+    @property
+    def _keeps_state(self) -> bool:
+        return self.shard.num_parts > 1 and (self.graph.exchange.keeps_state or self._sum.keeps_state)
+
+    def _rank_state(self) -> dict[str, torch.Tensor]:
+        parts = {"exchange": self.graph.exchange.state(), "gradients": self._sum.state()}
+        return {f"{name}:{key}": tensor for name, part in parts.items() for key, tensor in part.items()}
+
+    def _load_rank_state(self, state: dict[str, torch.Tensor]) -> None:
+        for name, load in (("exchange", self.graph.exchange.load_state), ("gradients", self._sum.load_state)):
+            load({key.partition(":")[2]: value for key, value in state.items() if key.startswith(f"{name}:")})
 
     def _restore(self) -> None:
         folder = Path(self.config.checkpoint)
@@ -301,6 +326,9 @@ class Trainer:
                 "ask for more epochs"
             )
         self._epoch, self._best = state["epoch"], state["best"]
+        if self._planner is None and self._keeps_state:
+            self._load_rank_state(load_rank_state(folder, self.shard.rank, self._epoch))
+            self._saved = self._epoch
 
 
 def train_shard(path: Path | str, config: TrainConfig, report: Report) -> dict[str, Any]:

@@ -16,7 +16,9 @@ JOIN_SECONDS = 200
 
 def run_ranks(num_ranks: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
     """Run `work(rank, *arguments)` on every rank; return the results in rank order, or raise the first failure."""
-    context = multiprocessing.get_context("spawn")
+    # Ranks are forked from one process without threads that has imported what is slow to import.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["asepr.trainer_plugin.train", "asepr.formats.shard_writer"])
     results: Any = context.Queue()
     port = free_port()
     processes = [

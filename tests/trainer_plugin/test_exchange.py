@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,9 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 from asepr.contracts import HaloPlan  # noqa: E402
 from asepr.errors import TrainingError  # noqa: E402
 from asepr.trainer_plugin.exchange import Exchange, ExchangeConfig  # noqa: E402
+from asepr.trainer_plugin.exchange.transport import Transport  # noqa: E402
+from asepr.trainer_plugin.layers import GATConv  # noqa: E402
+from asepr.trainer_plugin.local_graph import LocalGraph  # noqa: E402
 from asepr.trainer_plugin.planner import choose, predict  # noqa: E402
 from asepr.trainer_plugin.shard_graph import open_shard  # noqa: E402
 from asepr.trainer_plugin.train import TrainConfig, Trainer  # noqa: E402
@@ -26,6 +30,13 @@ COMBINATIONS = [
     (schedule, codec)
     for schedule, codec in itertools.product(SCHEDULES, CODECS)
     if not (schedule.startswith(("delayed", "sampled")) and codec.startswith(("topk", "threshold")))
+]
+RESUMED = [
+    ("sage", "pipelined", "int2", "powersgd:2"),
+    ("sage", "exact", "topk:0.3", "none"),
+    ("sage", "pipelined", "threshold:0.3", "threshold:0.5"),
+    ("sage", "delayed:2", "none", "none"),
+    ("gat", "pipelined", "none", "none"),
 ]
 STEPS, SYNC, DRAWS = 6, 4, 300
 
@@ -54,12 +65,13 @@ def play(exchange: Exchange, rank: int) -> dict[str, list[np.ndarray]]:
 
 
 def conform(rank: int, folder: Path) -> None:
+    group = torch.distributed.new_group()
     for layout in LAYOUTS:
         plan = open_shard(folder / layout, rank).plan
         for schedule, codec in COMBINATIONS:
             where = f"{layout} {schedule} {codec}"
             config = ExchangeConfig(schedule=schedule, codec=codec, exact_every=SYNC, seed=3, timeout_s=60)
-            exchange = Exchange(plan, config=config)
+            exchange = Exchange(plan, group=group, config=config)
             first = play(exchange, rank)
             for name, peer, traffic in exchange.traffic():
                 if name != "exact":
@@ -107,10 +119,11 @@ def delayed_rows(exact: list[np.ndarray], plan: HaloPlan, step: int) -> np.ndarr
 def products_and_means(rank: int, folder: Path) -> dict[str, list[float]]:
     """Return <scatter x, y> and <x, scatter' y> of this rank, and how far means over draws are off, in deviations."""
     found: dict[str, list[float]] = {}
+    group = torch.distributed.new_group()
     for layout in LAYOUTS:
         plan = open_shard(folder / layout, rank).plan
         for schedule in ("exact", "sampled:0.4", "none"):
-            exchange = Exchange(plan, config=ExchangeConfig(schedule=schedule, codec="none", timeout_s=60))
+            exchange = Exchange(plan, group=group, config=ExchangeConfig(schedule=schedule, timeout_s=60))
             generator = torch.Generator().manual_seed(rank)
             x = torch.randn(plan.num_inner, 3, dtype=torch.float64, generator=generator, requires_grad=True)
             y = torch.randn(plan.num_inner + plan.num_halo, 3, dtype=torch.float64, generator=generator)
@@ -123,7 +136,7 @@ def products_and_means(rank: int, folder: Path) -> dict[str, list[float]]:
             gathered.backward(x.detach())
             found[f"{layout} gather {schedule}"] = [float((gathered.detach() * x).sum()), float((y * y.grad).sum())]
         for schedule, codec in (("sampled:0.4", "none"), ("sampled:0.4", "int2"), ("exact", "int1")):
-            exchange = Exchange(plan, config=ExchangeConfig(schedule=schedule, codec=codec, timeout_s=60))
+            exchange = Exchange(plan, group=group, config=ExchangeConfig(schedule=schedule, codec=codec, timeout_s=60))
             rows = rows_of(exchange, rank, 0)
             with exchange.exactly():
                 expected = exchange.scatter(rows)[plan.num_inner :]
@@ -179,13 +192,13 @@ def train_in_many_ways(rank: int, folder: Path, checkpoints: Path) -> dict[str, 
 
     base = TrainConfig(epochs=6, hidden=8, layers=3, dropout=0.0, eval_every=6, timeout_s=60)
     weights("exact", base)
-    for schedule, codec in (("pipelined", "int2"), ("exact", "topk:0.3"), ("delayed:2", "none")):
-        config = replace(base, exchange=schedule, codec=codec, checkpoint_every=3)
+    for number, (model, schedule, codec, gradients) in enumerate(RESUMED):
+        config = replace(base, model=model, exchange=schedule, codec=codec, gradients=gradients)
         for layout in LAYOUTS:
-            name = f"{schedule} {codec} {layout}"
-            where = str(checkpoints / name.replace(":", "-"))
-            weights(f"whole {name}", replace(config, checkpoint=f"{where}-whole"), layout)
-            weights(f"half {name}", replace(config, epochs=3, checkpoint=where), layout)
+            name, where = f"{number} {layout}", str(checkpoints / f"{number}-{layout}")
+            weights(f"whole {name}", config, layout)
+            # Neither a multiple of the epochs between checkpoints nor of the bins of a schedule.
+            weights(f"part {name}", replace(config, epochs=3, checkpoint=where, checkpoint_every=2), layout)
             weights(f"resumed {name}", replace(config, checkpoint=where, resume=True), layout)
     for gradients in ("fp16", "powersgd:2", "threshold:0.5", "threshold:1"):
         weights(f"gradients {gradients}", replace(base, gradients=gradients))
@@ -218,6 +231,93 @@ def test_training_with_them_agrees_on_all_ranks_and_resumes(tmp_path: Path):
     for name in ("sync", "gradients threshold:1"):
         for ours, exact in zip(ranks[0][name], ranks[0]["exact"], strict=True):
             np.testing.assert_allclose(ours, exact, atol=1e-5, err_msg=name)
+
+
+def late_attention(rank: int, folder: Path) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return what attention with late rows gives in each step, and what follows from the sums of exponentials."""
+    shard = open_shard(folder, rank)
+    graph = LocalGraph(shard, torch.float64, exchange=ExchangeConfig(schedule="pipelined", timeout_s=60))
+    torch.manual_seed(0)
+    layer = GATConv(WIDTH, 4).double()
+    x, n = torch.from_numpy(shard.features[: shard.num_inner]).double(), shard.num_inner
+    src, dst = graph.edges_and_loops
+    found = []
+    late_rows = late_sums = None
+    with torch.no_grad():
+        for step in range(4):
+            graph.exchange.start_step(step)
+            output = layer(graph, x)
+            with graph.exchange.exactly():
+                rows = graph.exchange.scatter(layer.linear(x))
+                z = torch.cat([rows[:n], (rows if late_rows is None else late_rows)[n:]]).view(
+                    len(rows), layer.heads, -1
+                )
+                score = (z * layer.own).sum(2)[dst] + (z * layer.neighbour).sum(2)[src]
+                weight = torch.nn.functional.leaky_relu(score, 0.2).exp()[:, :, None]
+                terms = torch.cat([weight * z[src], weight], dim=2).flatten(1)
+                sums = terms.new_zeros(len(z), terms.shape[1]).index_add(0, dst, terms)
+                elsewhere = graph.exchange.gather(sums) - sums[:n]
+            total = (sums[:n] + (elsewhere if late_sums is None else late_sums)).view(n, layer.heads, -1)
+            found.append(
+                (output.numpy(), (total[:, :, :-1] / total[:, :, -1:]).flatten(1).numpy() + layer.bias.numpy())
+            )
+            late_rows, late_sums = rows, elsewhere
+            layer.own += 0.5 * torch.randn_like(layer.own)
+    graph.exchange.settle()
+    return found
+
+
+def test_attention_of_late_sums_weighs_them_as_their_scores_say(tmp_path: Path):
+    graph, features, label, split = make_graph()
+    folder = write_random_shards(tmp_path / "d", graph, 2, "vertex-cut", features, label, split)
+    for steps in run_ranks(2, late_attention, folder):
+        for output, expected in steps:
+            np.testing.assert_allclose(output, expected, atol=1e-9)
+
+
+def exchange_in_batches(rank: int, folder: Path, limit: int) -> dict[str, Any]:
+    """Return what batched messages in pieces bring, beside single ones, and where their bytes and waits are charged."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("asepr.trainer_plugin.exchange.transport.MAX_MESSAGE_BYTES", limit)
+        plan = open_shard(folder, rank).plan
+        rows = torch.arange(plan.num_inner * 6, dtype=torch.float32).view(-1, 6) + rank
+        single, batched = Exchange(plan), Exchange(plan)
+        expected = single.scatter(rows)
+        patch.setattr(Transport, "_is_batched", lambda transport: True)
+        found = batched.scatter(rows)
+        started = torch.distributed.batch_isend_irecv
+        # As NCCL does: the messages of a batch end together, as one work.
+        patch.setattr("torch.distributed.batch_isend_irecv", lambda batch: [_Together(started(batch))])
+        together = batched.scatter(rows)
+    sizes = {
+        peer: int(plan.send_offsets[peer + 1] - plan.send_offsets[peer]) * 24
+        for peer in range(plan.num_parts)
+        if peer != rank
+    }
+    traffic = {peer: traffic for _, peer, traffic in batched.traffic() if traffic.messages}
+    return {
+        "difference": (found - expected).abs().max().item() + (together - expected).abs().max().item(),
+        "bytes": {peer: moved.bytes_sent for peer, moved in traffic.items()} == {p: 2 * s for p, s in sizes.items()},
+        "messages": {peer: moved.messages for peer, moved in traffic.items()}
+        == {p: 2 * -(-s // limit) for p, s in sizes.items()},
+        "waits": all(moved.wait_s > 0 for moved in traffic.values()),
+    }
+
+
+class _Together:
+    def __init__(self, works: list) -> None:
+        self._works = works
+
+    def wait(self) -> None:
+        for work in self._works:
+            work.wait()
+
+
+def test_batched_messages_in_pieces_are_the_same_and_charged_to_their_peers(tmp_path: Path):
+    graph, features, label, split = make_graph()
+    folder = write_random_shards(tmp_path / "d", graph, 3, "edge-cut", features, label, split)
+    for found in run_ranks(3, exchange_in_batches, folder, 100):
+        assert found == {"difference": 0.0, "bytes": True, "messages": True, "waits": True}
 
 
 def test_planner_takes_the_least_loss_that_is_nearly_fastest():

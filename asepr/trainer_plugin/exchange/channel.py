@@ -53,6 +53,7 @@ class Recipe:
 class _Late:
     """What is on its way, to be used in the next step."""
 
+    step: int
     flight: Flight
     messages: list[tuple[int, torch.Tensor]]
     picks: dict[int, Pick]
@@ -77,8 +78,8 @@ class Channel:
     ) -> None:
         self.name = name
         self.traffic: dict[int, Traffic] = {}
+        self.direction = direction
         self._number = number
-        self._direction = direction
         self._recipe = recipe
         self._transport = transport
         self._lengths = lengths
@@ -137,6 +138,41 @@ class Channel:
         self._collect()
         self._latest, self._memory_out, self._memory_in, self._started = {}, {}, {}, False
 
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return what the next step builds on, by name; what is on its way arrives first."""
+        self.settle()
+        found = {"started": torch.tensor(self._started)}
+        found |= {f"latest.{peer}": rows for peer, rows in self._latest.items()}
+        for end, memories in (("out", self._memory_out), ("in", self._memory_in)):
+            for peer, memory in memories.items():
+                found[f"{end}.{peer}.numbers"] = torch.tensor([memory.threshold, memory.messages], dtype=torch.float64)
+                if memory.held is not None:
+                    found[f"{end}.{peer}.held"] = memory.held
+        if self._late is not None:
+            found["late.step"] = torch.tensor(self._late.step)
+            found |= {f"late.{peer}": message for peer, message in self._late.messages}
+        return {name: tensor.clone() for name, tensor in found.items()}
+
+    def load(self, state: dict[str, torch.Tensor]) -> None:
+        """Go on from what `state` returned."""
+        self._started = bool(state["started"])
+        self._latest = {int(name.split(".")[1]): rows for name, rows in state.items() if name.startswith("latest.")}
+        for end, memories in (("out", self._memory_out), ("in", self._memory_in)):
+            memories.clear()
+            for name in state:
+                if name.startswith(f"{end}.") and name.endswith(".numbers"):
+                    threshold, messages = state[name].tolist()
+                    held = state.get(name.removesuffix("numbers") + "held")
+                    memories[int(name.split(".")[1])] = Memory(held=held, threshold=threshold, messages=int(messages))
+        self._late = None
+        if "late.step" in state:
+            step = int(state["late.step"])
+            messages = [(peer, state[f"late.{peer}"]) for peer in self._latest if f"late.{peer}" in state]
+            picks = {
+                peer: self._pick(step, len(rows), peer, self._transport.rank) for peer, rows in self._latest.items()
+            }
+            self._late = _Late(step, self._transport.post([], [], {}), messages, picks)
+
     def _collect(self) -> None:
         """Take in what the step before sent."""
         if self._late is not None:
@@ -176,7 +212,7 @@ class Channel:
             size = self._size(step, outgoing[peer])
             self.traffic[peer].bytes_predicted += len(message) + _LENGTH_BYTES if size is None else size
         incoming = [(peer, self._buffer(peer, size, into[peer].device)) for peer, size in sizes.items() if size]
-        return _Late(self._transport.post(messages, incoming, self.traffic, self._number), incoming, picks)
+        return _Late(step, self._transport.post(messages, incoming, self.traffic, self._number), incoming, picks)
 
     def _announced(self, messages: list[tuple[int, torch.Tensor]], sources: list[int]) -> dict[int, int]:
         """Tell peers the lengths of messages that say their own, and return those of theirs."""
@@ -207,6 +243,9 @@ class Channel:
                 rows.zero_()
             if peer not in received:
                 continue
+            if pick.rows is None and not smoothing:
+                self._recipe.codec.decode(received[peer], rows, self._memory_in.setdefault(peer, Memory()))
+                continue
             index = None if pick.rows is None else pick.rows.to(rows.device)
             fresh = torch.empty_like(rows if index is None else rows[index])
             self._recipe.codec.decode(received[peer], fresh, self._memory_in.setdefault(peer, Memory()))
@@ -220,7 +259,7 @@ class Channel:
 
     def _pick(self, step: int, num_rows: int, sender: int, receiver: int) -> Pick:
         """Return the rows that travel: owner and copy, not sender and receiver, choose them."""
-        pair = (sender, receiver) if self._direction == "to copies" else (receiver, sender)
+        pair = (sender, receiver) if self.direction == "to copies" else (receiver, sender)
         return self._recipe.schedule.pick(step, num_rows, key_of(self._recipe.seed, step, *pair))
 
     def _buffer(self, peer: int, size: int, device: torch.device) -> torch.Tensor:

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -138,8 +139,14 @@ class Exchange:
             "to owners": self._make_channel("exact", 0, "to owners", Recipe()),
         }
         self._channels: dict[str, Channel] = {}
+        self._greatest: dict[int, torch.Tensor] = {}
         self._step: int | None = None
         self._calls = 0
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether a step depends on those before."""
+        return self.config.recipe().keeps_state
 
     @property
     def bytes_sent(self) -> int:
@@ -168,9 +175,9 @@ class Exchange:
     def finish(self) -> None:
         """Wait for what is on its way and forget the steps so far: the next is as the first.
 
-        After this a run is in the state of one that begins, so a checkpoint taken now needs nothing of the
-        exchange. All ranks must call it, at the same step.
+        After this a run is in the state of one that begins. All ranks must call it, at the same step.
         """
+        self._greatest.clear()
         for channel in self._channels.values():
             channel.finish()
 
@@ -179,10 +186,31 @@ class Exchange:
         for channel in self._channels.values():
             channel.settle()
 
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return what the next step builds on, by name, for a checkpoint of this rank; waits for what is under way."""
+        greatest = {f"greatest/{call}": rows.clone() for call, rows in self._greatest.items()}
+        return greatest | {
+            f"{number:04d}/{channel.direction}/{name}/{part}": tensor
+            for number, (name, channel) in enumerate(self._channels.items())
+            for part, tensor in channel.state().items()
+        }
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Go on from what `state` returned on this rank, under the same config."""
+        parts: dict[str, dict[str, torch.Tensor]] = {}
+        for key, tensor in state.items():
+            channel, _, part = key.rpartition("/")
+            parts.setdefault(channel, {})[part] = tensor.to(self.device)
+        self._greatest = {int(call): rows for call, rows in parts.pop("greatest", {}).items()}
+        for key in sorted(parts):
+            _, direction, name = key.split("/")
+            self._channel(cast(Direction, direction), name).load(parts[key])
+
     def change(self, config: ExchangeConfig) -> None:
         """Follow another config from the next step on; all ranks together."""
         self.config = config
         self._open_group()
+        self._greatest.clear()
         for channel in self._channels.values():
             channel.follow(config.recipe(), self._transport)
 
@@ -220,8 +248,11 @@ class Exchange:
         result: torch.Tensor = _Gather.apply(local, self, self._next("gather"))  # type: ignore[no-untyped-call]
         return result
 
-    def gather_max(self, local: torch.Tensor) -> torch.Tensor:
-        """Return the greatest of the rows of all copies at their owners: exact, outside autograd.
+    def greatest_of_copies(self, local: torch.Tensor) -> torch.Tensor:
+        """Return for each local node the greatest of the rows of all its copies: whole, outside autograd.
+
+        Where the schedule lets rows be late, they were made with what this returned then. So it is found anew
+        in whole steps alone, and stands from one to the next: sums of early and late rows then share it.
 
         Parameters
         ----------
@@ -229,8 +260,16 @@ class Exchange:
 
         Returns
         -------
-        (num_inner, ...)
+        (num_local, ...)
         """
+        recipe = self.config.recipe()
+        if self._step is None or not recipe.schedule.keeps:
+            return self.send_owned(self._gather_max(local))
+        if self._calls not in self._greatest or recipe.is_whole(self._step):
+            self._greatest[self._calls] = self.send_owned(self._gather_max(local))
+        return self._greatest[self._calls]
+
+    def _gather_max(self, local: torch.Tensor) -> torch.Tensor:
         inner = local[: self.plan.num_inner].clone()
         for rows, received in self._receive_copies(local, None):
             inner[rows] = torch.maximum(inner[rows], received)

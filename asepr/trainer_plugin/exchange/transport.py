@@ -16,6 +16,10 @@ MAX_MESSAGE_BYTES = 64 << 20
 
 Buffers = Sequence[tuple[int, torch.Tensor]]
 """Peer and contiguous buffer, in the order to be posted."""
+Operation = tuple[Callable[..., Any], int, torch.Tensor]
+"""`isend` or `irecv`, peer and buffer."""
+Pending = tuple[tuple[int, ...], Any]
+"""Work that ends when messages with all these peers have."""
 
 
 @dataclass(slots=True)
@@ -51,11 +55,14 @@ class Transport:
         Of the shard.
     group : torch.distributed.ProcessGroup, optional
         Ranks are those of the shards; None: the default group.
+    batched : bool, optional
+        Whether all messages of a post start as one; None: on NCCL, where pairs would else wait for each other.
     """
 
-    def __init__(self, rank: int, group: dist.ProcessGroup | None = None) -> None:
+    def __init__(self, rank: int, group: dist.ProcessGroup | None = None, batched: bool | None = None) -> None:
         self.rank = rank
         self._group = group
+        self._batched = batched
 
     def post(self, outgoing: Buffers, incoming: Buffers, traffic: dict[int, Traffic], tag: int = 0) -> "Flight":
         """Start to send and receive all buffers; they must stay as they are until the flight has landed.
@@ -74,7 +81,7 @@ class Transport:
         TrainingError
             A peer is gone.
         """
-        operations: list[tuple[Callable[..., Any], int, torch.Tensor]] = [
+        operations: list[Operation] = [
             (dist.irecv, peer, piece) for peer, buffer in incoming for piece in _pieces(buffer)
         ]
         operations += [(dist.isend, peer, piece) for peer, buffer in outgoing for piece in _pieces(buffer)]
@@ -83,18 +90,32 @@ class Transport:
             traffic[peer].messages += len(_pieces(buffer))
         if not operations:
             return Flight(self, [], [], traffic)
-        if dist.get_backend(self._group) == "nccl":
-            batch = [dist.P2POp(call, piece, self._process(peer), self._group) for call, peer, piece in operations]
-            peers = [operations[0][1]] * len(operations)
-            started = zip(peers, dist.batch_isend_irecv(batch), strict=False)
-            return Flight(self, list(started), [piece for _, _, piece in operations], traffic)
-        works: list[tuple[int, Any]] = []
+        start = self._start_batch if self._is_batched() else self._start_each
+        return Flight(self, start(operations, tag), [piece for _, _, piece in operations], traffic)
+
+    def _is_batched(self) -> bool:
+        return dist.get_backend(self._group) == "nccl" if self._batched is None else self._batched
+
+    def _start_each(self, operations: list[Operation], tag: int) -> list[Pending]:
+        works: list[Pending] = []
         for call, peer, piece in operations:
             try:
-                works.append((peer, call(piece, self._process(peer), group=self._group, tag=tag)))
+                works.append(((peer,), call(piece, self._process(peer), group=self._group, tag=tag)))
             except RuntimeError as error:
                 raise peer_error(self.rank, error, peer) from error
-        return Flight(self, works, [piece for _, _, piece in operations], traffic)
+        return works
+
+    def _start_batch(self, operations: list[Operation], tag: int) -> list[Pending]:
+        batch = [dist.P2POp(call, piece, self._process(peer), self._group, tag) for call, peer, piece in operations]
+        peers = [peer for _, peer, _ in operations]
+        try:
+            works = dist.batch_isend_irecv(batch)
+        except RuntimeError as error:
+            raise peer_error(self.rank, error) from error
+        if len(works) == len(peers):
+            return [((peer,), work) for peer, work in zip(peers, works, strict=True)]
+        # NCCL ends a batch as one.
+        return [(tuple(dict.fromkeys(peers)), work) for work in works]
 
     def _process(self, rank: int) -> int:
         """Return the rank among all processes of a shard's rank in the group."""
@@ -107,7 +128,7 @@ class Flight:
     def __init__(
         self,
         transport: Transport,
-        works: list[tuple[int, Any]],
+        works: list[Pending],
         buffers: list[torch.Tensor],
         traffic: dict[int, Traffic],
     ) -> None:
@@ -126,15 +147,16 @@ class Flight:
             A peer is gone, or did not answer within the group's timeout.
         """
         started = time.perf_counter()
-        for peer in {peer for peer, _ in self._works}:
+        for peer in {peer for peers, _ in self._works for peer in peers}:
             self._traffic[peer].hidden_s += started - self._posted
-        for peer, work in self._works:
+        for peers, work in self._works:
             try:
                 work.wait()
             except RuntimeError as error:
-                raise peer_error(self._transport.rank, error, peer) from error
+                raise peer_error(self._transport.rank, error, peers[0] if len(peers) == 1 else None) from error
             now = time.perf_counter()
-            self._traffic[peer].wait_s += now - started
+            for peer in peers:
+                self._traffic[peer].wait_s += (now - started) / len(peers)
             started = now
         self._works, self._buffers = [], []
 

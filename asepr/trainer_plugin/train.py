@@ -25,7 +25,7 @@ from asepr.trainer_plugin.checkpoint import (
     save_rank_state,
 )
 from asepr.trainer_plugin.exchange import ExchangeConfig
-from asepr.trainer_plugin.gradients import GradientSum, check_gradients
+from asepr.trainer_plugin.gradients import GradientSum, check_gradients, sum_over_ranks
 from asepr.trainer_plugin.local_graph import LocalGraph
 from asepr.trainer_plugin.meter import Meter
 from asepr.trainer_plugin.models import StackedModel
@@ -291,7 +291,7 @@ class Trainer:
             self._sum.forget()
         elif self._keeps_state:
             save_rank_state(folder, rank, epoch, self._rank_state())
-            sum_over_ranks(self._label.new_zeros(1), rank, self.shard.num_parts)
+            sum_over_ranks(next(self.model.parameters()).new_zeros(1), rank, self.shard.num_parts)
             # Those of the checkpoint that is there until the next line replaces it stay too.
             forget_rank_states(folder, rank, {self._saved, epoch})
             self._saved = epoch

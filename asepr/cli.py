@@ -307,12 +307,33 @@ def train_command(
     weight_decay: Annotated[float, typer.Option(help="Weight decay of Adam.")] = 5e-4,
     dropout: Annotated[float, typer.Option(help="Chance that a hidden entry is zeroed.")] = 0.5,
     seed: Annotated[int, typer.Option(help="Of the first weights, of dropout and of sampling.")] = 0,
+    clip: Annotated[float, typer.Option(help="Greatest norm of the gradient; 0: any.")] = 0.0,
+    lr_schedule: Annotated[
+        str, typer.Option(help="Learning rate: constant, linear, cosine, step or plateau.")
+    ] = "constant",
+    warmup: Annotated[int, typer.Option(help="Epochs in which the learning rate rises.")] = 0,
+    lr_step: Annotated[int, typer.Option(help="step: epochs between falls of the rate.")] = 10,
+    lr_decay: Annotated[float, typer.Option(help="step, plateau: what the rate is multiplied by.")] = 0.1,
+    lr_patience: Annotated[int, typer.Option(help="plateau: evaluations without gain before the rate falls.")] = 5,
+    patience: Annotated[int, typer.Option(help="Evaluations without gain before training stops; 0: never.")] = 0,
+    min_delta: Annotated[float, typer.Option(help="By how much validation must be better to be a gain.")] = 0.0,
+    restore: Annotated[str, typer.Option(help="Weights to end with: last or best, by validation.")] = "last",
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
+    precision: Annotated[str, typer.Option(help="Of matrix products: float32 or bf16.")] = "float32",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     eval_every: Annotated[int, typer.Option(help="Epochs between evaluations.")] = 1,
     checkpoint: Annotated[str, typer.Option(help="Folder for checkpoints; empty: none.")] = "",
     checkpoint_every: Annotated[int, typer.Option(help="Epochs between checkpoints.")] = 10,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
     metrics: Annotated[str, typer.Option(help="File to append each epoch's metrics to, as JSON lines.")] = "",
+    tensorboard: Annotated[str, typer.Option(help="Folder for TensorBoard's events; empty: none.")] = "",
+    predictions: Annotated[
+        str, typer.Option(help="Folder for each node's class and logits, as Parquet; empty: none.")
+    ] = "",
+    embeddings: Annotated[
+        str, typer.Option(help="Folder for the rows that the last layer reads, as Parquet; empty: none.")
+    ] = "",
+    quiet: Annotated[bool, typer.Option("--quiet", help="No line an epoch on a terminal.")] = False,
     timeout_s: Annotated[float, typer.Option(help="How long a process waits for another, in seconds.")] = 300.0,
     exchange: Annotated[
         str, typer.Option(help="Of halo rows: exact, pipelined, delayed:STEPS, sampled:SHARE, none or auto.")
@@ -328,21 +349,24 @@ def train_command(
     batch: Annotated[int, typer.Option(help="local: training rows of a step.")] = 512,
     fanout: Annotated[int, typer.Option(help="local: most neighbours sampled of a row in a layer; 0: all.")] = 10,
     sync_every: Annotated[int, typer.Option(help="local: steps between rounds that make models one.")] = 16,
-    schedule: Annotated[str, typer.Option(help="local: learning rate constant, cosine or linear.")] = "constant",
     replica_weight: Annotated[
         str, typer.Option(help="local: what a copy of a training node counts: degree, master or uniform.")
     ] = "degree",
+    use_aggregates: Annotated[
+        bool, typer.Option(help="local: take stored aggregates for the first layer where they are there.")
+    ] = True,
     correction_steps: Annotated[int, typer.Option(help="local: exact steps after each round.")] = 0,
-    predictions: Annotated[
-        str, typer.Option(help="local: folder for each node's class and logits, as Parquet; empty: none.")
-    ] = "",
     average: Annotated[str, typer.Option(help="local: weighted, uniform, normalised or elastic.")] = "weighted",
     bits: Annotated[int, typer.Option(help="local: bits of a weight sent, 32 or 16.")] = 32,
+    elasticity: Annotated[float, typer.Option(help="local: elastic: how far models are drawn together.")] = 0.5,
     moments: Annotated[str, typer.Option(help="local: Adam's moments persist, reset or average.")] = "persist",
     distill: Annotated[float, typer.Option(help="local: factor of distillation on answers.")] = 0.0,
     distill_layers: Annotated[float, typer.Option(help="local: factor of distillation on hidden layers.")] = 0.0,
     contrast: Annotated[float, typer.Option(help="local: factor of contrast with the model before.")] = 0.0,
     contrast_batch: Annotated[float, typer.Option(help="local: factor of contrast within a batch.")] = 0.0,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print every option as YAML that --config takes, and do no more.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Train on all shards of a dataset, one process a shard: exactly, or on local mini-batches."""
@@ -350,7 +374,7 @@ def train_command(
     with _errors_to_exit_codes():
         try:
             from asepr.trainer_plugin.launch import launch
-            from asepr.trainer_plugin.options import DEFAULTS, make_config, read_options
+            from asepr.trainer_plugin.options import DEFAULTS, flat_options, make_config, read_options, write_options
         except ImportError as error:
             raise AseprError(f"train: torch must be importable, got: {error}; pip install 'asepr[train]'") from error
 
@@ -358,7 +382,11 @@ def train_command(
         if config is not None:
             here = {name for name in options if _is_given(context, name)}
             options |= {name: value for name, value in read_options(config).items() if name not in here}
-        values = launch(path, make_config(options))
+        made = make_config(options)
+        if print_config:
+            _print_json(flat_options(made)) if as_json else print(write_options(made), end="")
+            return
+        values = launch(path, made)
         _print_json(values) if as_json else _print_training(path, values)
 
 
@@ -500,7 +528,8 @@ def _phases(values: dict[str, Any]) -> str:
 
 def _print_training(path: Path, values: dict[str, Any]) -> None:
     print(
-        f"{path}: {values['num_parts']} processes, {values['epoch'] + 1} epochs, loss {values['loss']:.4f}\n"
+        f"{path}: {values['num_parts']} processes, {values['epoch'] + 1} epochs"
+        f"{' (stopped early)' if values['stopped_early'] else ''}, loss {values['loss']:.4f}\n"
         f"test accuracy {values['test_acc']:.4f}, validation {values['val_acc']:.4f}; "
         f"at the best validation (epoch {values['best_epoch']}) test {values['best_test_acc']:.4f}\n"
         f"last epoch {values['seconds']:.2f} s, rank 0 sent {values['bytes_sent'] / 1e6:.2f} MB"

@@ -26,7 +26,7 @@ PLAIN = {
     "epochs": 20,
     "batch": 128,
     "sync_every": 8,
-    "schedule": "linear",
+    "lr_schedule": "linear",
     "use_aggregates": False,
 }
 DISTILL = PLAIN | {"distill": 0.5}

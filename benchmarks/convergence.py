@@ -46,14 +46,14 @@ LOCAL = {
     "epochs": 9,
     "weight_decay": 0.0,
     "lr": 0.015,
-    "schedule": "linear",
+    "lr_schedule": "linear",
     "batch": 256,
     "fanout": 10,
     "sync_every": 12,
     "bits": 16,
 }
 SETTINGS: dict[str, dict[str, Any]] = {
-    "amazon-computers": {"epochs": 25, "batch": 32, "sync_every": 8, "lr": 0.01, "schedule": "constant"}
+    "amazon-computers": {"epochs": 25, "batch": 32, "sync_every": 8, "lr": 0.01, "lr_schedule": "constant"}
 }
 """What each graph trains with beside `LOCAL`."""
 

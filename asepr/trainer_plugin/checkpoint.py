@@ -3,8 +3,10 @@
 Where steps build on those before, each rank writes what it keeps between them to a file of its own.
 """
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from torch import nn
 from asepr.errors import TrainingError
 
 CHECKPOINT_NAME = "checkpoint.safetensors"
+BEST_NAME = "best"
+"""Folder of the checkpoint of the best evaluation, in that of the last."""
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
@@ -82,17 +86,32 @@ def _rank_path(folder: Path, rank: int, epoch: int) -> Path:
 
 def _write(path: Path, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
     folder, unfinished = path.parent, path.parent / f".{path.name}"
+    check_folder(folder)
     tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         save_file(tensors, unfinished, metadata={"state": json.dumps(state, sort_keys=True)})
         with unfinished.open("rb") as file:
             os.fsync(file.fileno())
         unfinished.rename(path)
     except (OSError, SafetensorError) as error:
-        raise TrainingError(
-            f"{folder}: must be a folder that can be written, got: {error}; choose another --checkpoint"
-        ) from error
+        raise _unwritable(folder, error) from error
+
+
+def check_folder(folder: Path) -> None:
+    """Make the folder, and see that a checkpoint can be written before there is work to lose.
+
+    Raises
+    ------
+    TrainingError
+        It cannot be made or written.
+    """
+    probe = folder / f".{CHECKPOINT_NAME}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise _unwritable(folder, error) from error
 
 
 def load_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Adam) -> dict[str, Any]:
@@ -109,7 +128,7 @@ def load_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Adam)
     """
     path = folder / CHECKPOINT_NAME
     _make_moments(model, optimizer)
-    try:
+    with _whole(path):
         with safe_open(path, framework="pt") as file, torch.no_grad():
             target = _named_state(model, optimizer)
             if set(file.keys()) != set(target):
@@ -123,9 +142,41 @@ def load_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Adam)
                     )
                 tensor.copy_(saved)
             state: dict[str, Any] = json.loads(file.metadata()["state"])
-            return state
-    except (OSError, SafetensorError) as error:
+        missing = {"epoch", "best", "rate", "config"} - set(state)
+        if missing:
+            raise TrainingError(f"{path}: state must hold {', '.join(sorted(missing))}, got none; leave out --resume")
+        return state
+
+
+def load_weights(folder: Path, model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the weights of a checkpoint, as `model.load_state_dict` takes them.
+
+    Raises
+    ------
+    TrainingError
+        There is no checkpoint, it is damaged, or it is of another model.
+    """
+    path = folder / CHECKPOINT_NAME
+    with _whole(path), safe_open(path, framework="pt") as file:
+        wanted = {f"model.{name}": name for name in model.state_dict()}
+        if not set(wanted) <= set(file.keys()):
+            raise TrainingError(f"{path}: must be of the same model, got other weights; mend --model and --layers")
+        return {name: file.get_tensor(key) for key, name in wanted.items()}
+
+
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """Say clearly where a checkpoint is missing or damaged."""
+    if not path.is_file():
+        raise TrainingError(f"{path}: must be there to resume from, got no such file; mend --checkpoint")
+    try:
+        yield
+    except (OSError, SafetensorError, json.JSONDecodeError, KeyError, TypeError) as error:
         raise TrainingError(f"{path}: must be a whole checkpoint, got: {error}; leave out --resume") from error
+
+
+def _unwritable(folder: Path, error: Exception) -> TrainingError:
+    return TrainingError(f"{folder}: must be a folder that can be written, got: {error}; choose another --checkpoint")
 
 
 def _named_state(model: nn.Module, optimizer: torch.optim.Adam) -> dict[str, torch.Tensor]:

@@ -13,7 +13,8 @@ from asepr import errors
 from asepr.errors import AseprError, TrainingError
 from asepr.formats.manifest import read_manifest
 from asepr.trainer_plugin.local_train import LocalConfig, train_local_shard
-from asepr.trainer_plugin.train import MetricsFile, TrainConfig, train_shard
+from asepr.trainer_plugin.metrics_writer import keep_quiet, make_report, show_epoch
+from asepr.trainer_plugin.train import TrainConfig, train_shard
 
 
 def launch(path: Path | str, config: TrainConfig | LocalConfig) -> dict[str, Any]:
@@ -28,7 +29,7 @@ def launch(path: Path | str, config: TrainConfig | LocalConfig) -> dict[str, Any
 
     Returns
     -------
-    dict: the summary that `Trainer.run` returns, with `num_parts`
+    dict: the summary that `Trainer.run` returns, of the exchange its totals alone, with `num_parts`
 
     Raises
     ------
@@ -55,28 +56,20 @@ def launch(path: Path | str, config: TrainConfig | LocalConfig) -> dict[str, Any
     finally:
         logging.disable(logged_before)
     summary: dict[str, Any] = results[0]
-    return summary | {"num_parts": num_parts}
+    # Of one channel and peer at a time the metrics file tells.
+    exchange = {name: value for name, value in summary["exchange"].items() if name != "channels"}
+    return summary | {"exchange": exchange, "num_parts": num_parts}
 
 
 def _work(path: str, config: TrainConfig | LocalConfig, show: bool) -> dict[str, Any]:
     """Run one process. An error ends it, and the launcher then ends the others."""
-    report = _show if show else _keep_quiet
+    options = config.train if isinstance(config, LocalConfig) else config
+    report = make_report(
+        options.metrics, options.tensorboard, show_epoch if show and not options.quiet else keep_quiet
+    )  # fmt: skip
     if isinstance(config, LocalConfig):
-        return train_local_shard(path, config, MetricsFile(config.train.metrics, report))
-    return train_shard(path, config, MetricsFile(config.metrics, report))
-
-
-def _show(metrics: dict[str, Any]) -> None:
-    accuracy = " ".join(f"{name} {metrics[name]:.4f}" for name in ("val_acc", "test_acc") if name in metrics)
-    print(
-        f"epoch {metrics['epoch']:4d}  loss {metrics['loss']:.4f}  {accuracy}  {metrics['seconds']:.2f} s",
-        file=sys.stderr,
-        flush=True,
-    )
-
-
-def _keep_quiet(metrics: dict[str, Any]) -> None:
-    del metrics
+        return train_local_shard(path, config, report)
+    return train_shard(path, config, report)
 
 
 def _first_failure(error: ChildFailedError) -> AseprError:

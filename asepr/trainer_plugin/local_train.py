@@ -1,11 +1,10 @@
 """Training on local mini-batches: some steps on what a shard holds, then one model of all ranks'."""
 
 import dataclasses
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +13,8 @@ from torch import nn
 
 from asepr.contracts import IdArray
 from asepr.errors import TrainingError
-from asepr.formats.predictions import write_predictions
 from asepr.trainer_plugin.gradients import sum_over_ranks
+from asepr.trainer_plugin.metrics_writer import Report
 from asepr.trainer_plugin.processes import own_shard
 from asepr.trainer_plugin.reconcile import Reconciler
 from asepr.trainer_plugin.reconcile_average import AverageConfig, gather_numbers
@@ -23,9 +22,8 @@ from asepr.trainer_plugin.reconcile_losses import ContrastConfig, DistillConfig,
 from asepr.trainer_plugin.replica_weights import REPLICA_WEIGHTS, ReplicaWeights, weigh_replicas
 from asepr.trainer_plugin.sampling import Batch, NeighbourSampler, StoredBlock
 from asepr.trainer_plugin.shard_graph import ShardGraph
-from asepr.trainer_plugin.train import Report, TrainConfig, Trainer
+from asepr.trainer_plugin.train import TrainConfig, Trainer
 
-SCHEDULES = ("constant", "cosine", "linear")
 STORED_FOR = {"sage": "mean", "sage-sum": "sum", "gin": "sum", "gcn": "gcn"}
 """The aggregate that takes the place of each model's first layer of neighbours."""
 
@@ -44,16 +42,12 @@ class LocalConfig:
         Most in-neighbours sampled of a row in each layer; 0: all.
     sync_every : int
         Steps between rounds, in which the ranks' models become one; they also do where one is evaluated.
-    schedule : "constant", "cosine" or "linear"
-        How the learning rate falls, from step to step, to zero after the last epoch.
     replica_weight : "degree", "master" or "uniform"
         What a copy of a training node counts: its share of the in-edges; all at the owner; alike in all copies.
     use_aggregates : bool
         Take stored aggregates for the first layer where the shard has the right ones.
     correction_steps : int
         Exact full-graph steps after each round, the same on all ranks.
-    predictions : str
-        Folder for what the last model says of every node, a Parquet file a part; empty: none.
     average, distill, contrast : AverageConfig, DistillConfig or None, ContrastConfig or None
     """
 
@@ -61,11 +55,9 @@ class LocalConfig:
     batch: int = 512
     fanout: int = 10
     sync_every: int = 16
-    schedule: Literal["constant", "cosine", "linear"] = "constant"
     replica_weight: ReplicaWeights = "degree"
     use_aggregates: bool = True
     correction_steps: int = 0
-    predictions: str = ""
     average: AverageConfig = field(default_factory=AverageConfig)
     distill: DistillConfig | None = None
     contrast: ContrastConfig | None = None
@@ -81,11 +73,11 @@ class LocalConfig:
         for name, least in (("batch", 1), ("fanout", 0), ("sync_every", 1), ("correction_steps", 0)):
             if getattr(self, name) < least:
                 raise TrainingError(f"{name} must be at least {least}, got {getattr(self, name)}; mend the option")
-        for name, known in (("schedule", SCHEDULES), ("replica_weight", REPLICA_WEIGHTS)):
-            if getattr(self, name) not in known:
-                raise TrainingError(
-                    f"{name} must be one of {', '.join(known)}, got '{getattr(self, name)}'; choose one of these"
-                )
+        if self.replica_weight not in REPLICA_WEIGHTS:
+            raise TrainingError(
+                f"replica_weight must be one of {', '.join(REPLICA_WEIGHTS)}, got '{self.replica_weight}'; "
+                "choose one of these"
+            )
 
 
 class LocalTrainer(Trainer):
@@ -140,13 +132,13 @@ class LocalTrainer(Trainer):
             correct=self._after_round if config.correction_steps or self._input.is_learned else None,
         )
 
-    def run(self, report: Report) -> dict[str, Any]:
-        """Train to the last epoch, as `Trainer.run`; all ranks end with the same weights."""
+    def _train(self, report: Report) -> dict[str, Any]:
         with self.reconciler:
-            metrics = super().run(report)
-        if self.local.predictions:
-            self._write_predictions(Path(self.local.predictions))
-        return metrics
+            return super()._train(report)
+
+    @property
+    def _steps_per_epoch(self) -> int:
+        return self._num_steps
 
     @property
     def bytes_sent(self) -> int:
@@ -164,7 +156,8 @@ class LocalTrainer(Trainer):
         totals = torch.zeros(2, dtype=torch.float64)
         self._task.start_epoch(epoch, self._answers)
         for number, examples in enumerate(self._batches(epoch)):
-            self._set_rate((epoch + number / self._num_steps) / self.config.epochs)
+            self._rate.move_to(epoch * self._num_steps + number)
+            self._input.set_rate(self._rate.rate)
             totals += self._step_on(examples)
         if self._comes_together(epoch):
             self.reconciler.finish()
@@ -183,8 +176,7 @@ class LocalTrainer(Trainer):
         loss = (losses * weight).sum()
         total = loss / weight.sum() + self.reconciler.penalty(own, lambda model: self._outputs(model, batch))
         total.backward()  # type: ignore[no-untyped-call]
-        self._input.step()
-        self.optimizer.step()
+        self._take_step()
         return torch.stack([loss.detach(), weight.sum()]).double().cpu()
 
     def _outputs(self, model: nn.Module, batch: Batch) -> Outputs:
@@ -215,16 +207,6 @@ class LocalTrainer(Trainer):
         mine = -(-len(self._examples) // self.local.batch)
         return max(1, int(gather_numbers([mine]).max()))
 
-    def _set_rate(self, progress: float) -> None:
-        factor = {
-            "constant": 1.0,
-            "linear": 1 - progress,
-            "cosine": (1 + math.cos(math.pi * progress)) / 2,
-        }[self.local.schedule]
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.config.lr * factor
-        self._input.set_rate(self.config.lr * factor)
-
     def _comes_together(self, epoch: int) -> bool:
         """Return whether the epoch is looked at or kept, so that all ranks must have one model at its end."""
         config = self.config
@@ -251,15 +233,8 @@ class LocalTrainer(Trainer):
         self.model.eval()
         return self._outputs(self.model, self._sampler.sample(rows)).logits
 
-    @torch.no_grad()
-    def _write_predictions(self, folder: Path) -> None:
-        self.model.eval()
-        logits = self.model(self.graph, self._input.local()).float().cpu().numpy()
-        write_predictions(folder, self.shard.rank, self.shard.nid[: self.shard.num_inner], logits)
-
     def _agreed(self) -> dict[str, Any]:
-        free = {"train", "predictions"}
-        own = {name: value for name, value in dataclasses.asdict(self.local).items() if name not in free}
+        own = {name: value for name, value in dataclasses.asdict(self.local).items() if name != "train"}
         return super()._agreed() | own
 
 
@@ -271,7 +246,7 @@ def train_local_shard(path: Path | str, config: LocalConfig, report: Report) -> 
     AseprError
         A shard, an option or a peer is at fault.
     """
-    with own_shard(path, config.train.timeout_s) as process:
+    with own_shard(path, config.train.timeout_s, config.train.device) as process:
         return LocalTrainer(process.shard, config, process.device).run(report)
 
 

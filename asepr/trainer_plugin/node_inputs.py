@@ -157,9 +157,9 @@ def make_input(
         return StoredFeatures(shard, dtype, device)
     if config.task != "link":
         raise TrainingError(f"{shard.path.parent}: must hold node features, got none; partition again with them")
-    if config.checkpoint:
+    if config.checkpoint or config.restore == "best":
         raise TrainingError(
             f"{shard.path.parent}: must hold node features where there are to be checkpoints, which keep no "
-            "learned rows, got none; leave out --checkpoint, or partition again with features"
+            "learned rows, got none; leave out --checkpoint and --restore best, or partition again with features"
         )
     return LearnedRows(shard, config, is_local, exchange, dtype, device)

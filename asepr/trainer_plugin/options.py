@@ -1,6 +1,7 @@
 """Options by flat name, as the command line and a YAML file give them, to configs."""
 
 import dataclasses
+import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,9 @@ _LOCAL = {
     "batch": 512,
     "fanout": 10,
     "sync_every": 16,
-    "schedule": "constant",
     "replica_weight": "degree",
     "use_aggregates": True,
     "correction_steps": 0,
-    "predictions": "",
     "average": "weighted",
     "bits": 32,
     "moments": "persist",
@@ -60,10 +59,9 @@ def make_config(options: Mapping[str, Any]) -> TrainConfig | LocalConfig:
     unused = sorted(name for name in _EXCHANGE if values[name] != _TRAIN[name])
     if unused:
         raise TrainingError(f"{unused[0]} must come with mode exact, got mode local; leave it out")
-    plain = _LOCAL.keys() & {field.name for field in dataclasses.fields(LocalConfig)} - _NESTED
     return LocalConfig(
         train=train,
-        **{name: values[name] for name in plain},
+        **{name: values[name] for name in _plain()},
         average=AverageConfig(
             kind=values["average"],
             bits=values["bits"],
@@ -81,26 +79,72 @@ def read_options(path: Path) -> dict[str, Any]:
     Raises
     ------
     TrainingError
-        The file is missing or no mapping of names to values.
+        The file is missing or no mapping of names to values; an option is unknown, comes twice, or has a value
+        of another type. The line is named.
     """
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        values = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())[:200]
         raise TrainingError(f"{path}: must be a YAML file that can be read, got: {reason}; mend it") from error
-    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+    if not isinstance(node, yaml.MappingNode) or not all(isinstance(name, str) for name in values):
         raise TrainingError(f"{path}: must be a mapping of options to values, got {type(values).__name__}; mend it")
-    return {name.replace("-", "_"): value for name, value in values.items()}
+    options: dict[str, Any] = {}
+    for key, _ in node.value:
+        name = key.value.replace("-", "_")
+        where = f"{path}: line {key.start_mark.line + 1}: "
+        if name in options:
+            raise TrainingError(f"{where}option must be there once, got '{name}' again; leave out one")
+        options[name] = _checked(name, values[key.value], where)
+    return options
 
 
-def _checked(name: str, value: Any) -> Any:
+def write_options(config: TrainConfig | LocalConfig) -> str:
+    """Return every option of a config and its value as YAML, which `read_options` and `make_config` take back."""
+    return yaml.safe_dump(flat_options(config), sort_keys=False)
+
+
+def flat_options(config: TrainConfig | LocalConfig) -> dict[str, Any]:
+    """Return the options that mean a config, those of its mode alone."""
+    if isinstance(config, TrainConfig):
+        return {"mode": "exact"} | dataclasses.asdict(config)
+    train = {name: value for name, value in dataclasses.asdict(config.train).items() if name not in _EXCHANGE}
+    distill, contrast = config.distill, config.contrast
+    return (
+        {"mode": "local"}
+        | train
+        | {name: getattr(config, name) for name in _plain()}
+        | {
+            "average": config.average.kind,
+            "bits": config.average.bits,
+            "moments": config.average.moments,
+            "elasticity": config.average.elasticity,
+            "distill": distill.logits if distill else 0.0,
+            "distill_layers": distill.layers if distill else 0.0,
+            "contrast": contrast.previous if contrast else 0.0,
+            "contrast_batch": contrast.batch if contrast else 0.0,
+        }
+    )
+
+
+def _plain() -> list[str]:
+    """Return the options of `LocalConfig` that are its fields."""
+    fields = {field.name for field in dataclasses.fields(LocalConfig)} - _NESTED
+    return [name for name in _LOCAL if name in fields]
+
+
+def _checked(name: str, value: Any, where: str = "") -> Any:
     if name not in DEFAULTS:
-        raise TrainingError(f"option must be one of {', '.join(DEFAULTS)}, got '{name}'; mend its name")
+        near = difflib.get_close_matches(name, DEFAULTS, 1)
+        remedy = f"is it {near[0]}?" if near else "mend its name"
+        raise TrainingError(f"{where}option must be one of {', '.join(DEFAULTS)}, got '{name}'; {remedy}")
     wanted = type(DEFAULTS[name])
     if wanted is float and type(value) is int:
         return float(value)
     if type(value) is not wanted:
-        raise TrainingError(f"{name} must be of type {wanted.__name__}, got {value!r}; mend the value")
+        raise TrainingError(f"{where}{name} must be of type {wanted.__name__}, got {value!r}; mend the value")
     return value
 
 

@@ -15,6 +15,8 @@ from asepr.formats.manifest import part_folder, read_manifest
 from asepr.trainer_plugin.exchange import peer_error
 from asepr.trainer_plugin.shard_graph import ShardGraph, open_shard
 
+DEVICES = ("auto", "cpu", "cuda")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnProcess:
@@ -25,7 +27,7 @@ class OwnProcess:
 
 
 @contextlib.contextmanager
-def own_shard(path: Path | str, timeout_s: float) -> Iterator[OwnProcess]:
+def own_shard(path: Path | str, timeout_s: float, device: str = "auto") -> Iterator[OwnProcess]:
     """Open this process' shard, and be among the others while the block runs.
 
     Its place among the processes is in torchrun's environment. Where all parts are at hand a process takes
@@ -39,12 +41,12 @@ def own_shard(path: Path | str, timeout_s: float) -> Iterator[OwnProcess]:
     """
     place = _Place.from_environment()
     shard = open_shard(path, _own_part(Path(path), place))
-    device = _device(place)
+    own_device = _device(place, device)
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // place.local_world_size))
     if place.world_size > 1:
-        _join(shard, device, timeout_s)
+        _join(shard, own_device, timeout_s)
     try:
-        yield OwnProcess(shard=shard, device=device)
+        yield OwnProcess(shard=shard, device=own_device)
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -95,14 +97,16 @@ def _join(shard: ShardGraph, device: torch.device, timeout_s: float) -> None:
         raise peer_error(shard.rank, error) from error
 
 
-def _device(place: _Place) -> torch.device:
-    num_gpus = torch.cuda.device_count()
+def _device(place: _Place, device: str) -> torch.device:
+    num_gpus = 0 if device == "cpu" else torch.cuda.device_count()
+    if device == "cuda" and not num_gpus:
+        raise TrainingError("device cuda must be on this machine, got no GPU that torch can use; give --device cpu")
     if not num_gpus:
         return torch.device("cpu")
     if place.local_world_size > num_gpus:
         raise TrainingError(
             f"processes on this machine must be at most {num_gpus}, its GPUs, got {place.local_world_size}; "
-            "use more machines, or hide the GPUs with CUDA_VISIBLE_DEVICES="
+            "use more machines, or give --device cpu"
         )
     torch.cuda.set_device(place.local_rank)
     return torch.device("cuda", place.local_rank)

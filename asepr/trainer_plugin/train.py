@@ -9,7 +9,6 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,14 @@ from typing import Any
 import torch
 
 from asepr.errors import AseprError, TrainingError
+from asepr.formats.predictions import write_embeddings, write_predictions
 from asepr.trainer_plugin.checkpoint import (
+    BEST_NAME,
+    check_folder,
     forget_rank_states,
     load_checkpoint,
     load_rank_state,
+    load_weights,
     save_checkpoint,
     save_rank_state,
 )
@@ -28,10 +31,13 @@ from asepr.trainer_plugin.exchange import ExchangeConfig
 from asepr.trainer_plugin.gradients import GradientSum, check_gradients, sum_over_ranks
 from asepr.trainer_plugin.local_graph import LocalGraph
 from asepr.trainer_plugin.meter import Meter
+from asepr.trainer_plugin.metrics_writer import Report, keep_quiet, make_report
 from asepr.trainer_plugin.models import StackedModel
 from asepr.trainer_plugin.node_inputs import make_input
 from asepr.trainer_plugin.planner import Planner
-from asepr.trainer_plugin.processes import own_shard
+from asepr.trainer_plugin.precision import PRECISIONS, lower_products
+from asepr.trainer_plugin.processes import DEVICES, own_shard
+from asepr.trainer_plugin.progress import SHAPED_BY_EPOCHS, BestScore, ProgressConfig, RateSchedule
 from asepr.trainer_plugin.shard_graph import ShardGraph
 from asepr.trainer_plugin.task import LinkConfig, Setting
 from asepr.trainer_plugin.tasks import check_task, make_task
@@ -49,7 +55,17 @@ class TrainConfig:
     lr, weight_decay : float
         Of Adam.
     dropout : float, in [0, 1)
+    clip : float
+        The gradient's norm is brought down to this; 0: it is left.
+    lr_schedule, warmup, lr_step, lr_decay, lr_patience, patience, min_delta
+        As in `ProgressConfig`.
+    restore : "last" or "best"
+        Which weights training ends with: those of the last epoch, or of the best evaluation.
     dtype : "float32" or "float64"
+    precision : "float32" or "bf16"
+        In which matrix products are taken, where dtype is float32.
+    device : "auto", "cpu" or "cuda"
+        auto: the GPU of this process where there is one.
     eval_every : int
         Epochs between evaluations; the last epoch is always evaluated.
     checkpoint : str
@@ -60,6 +76,13 @@ class TrainConfig:
         Go on from the checkpoint, which must be of the same options.
     metrics : str
         File for the lines of JSON, appended to; empty: none.
+    tensorboard : str
+        Folder for TensorBoard's events; empty: none.
+    predictions, embeddings : str
+        Folders for what the model says of every node, and for the rows that its last layer reads: a Parquet
+        file a part; empty: none.
+    quiet : bool
+        Show no line an epoch on a terminal.
     timeout_s : float
         How long to wait for a peer.
     exchange, codec, exact_every, smoothing
@@ -83,12 +106,27 @@ class TrainConfig:
     weight_decay: float = 5e-4
     dropout: float = 0.5
     seed: int = 0
+    clip: float = 0.0
+    lr_schedule: str = "constant"
+    warmup: int = 0
+    lr_step: int = 10
+    lr_decay: float = 0.1
+    lr_patience: int = 5
+    patience: int = 0
+    min_delta: float = 0.0
+    restore: str = "last"
     dtype: str = "float32"
+    precision: str = "float32"
+    device: str = "auto"
     eval_every: int = 1
     checkpoint: str = ""
     checkpoint_every: int = 10
     resume: bool = False
     metrics: str = ""
+    tensorboard: str = ""
+    predictions: str = ""
+    embeddings: str = ""
+    quiet: bool = False
     timeout_s: float = 300.0
     exchange: str = "exact"
     codec: str = "none"
@@ -120,8 +158,17 @@ class TrainConfig:
                 f"lr and timeout_s must be positive and weight_decay not negative, got {self.lr}, {self.timeout_s}, "
                 f"{self.weight_decay}; mend the option"
             )
+        if not 0 <= self.clip < float("inf"):
+            raise TrainingError(f"clip must be a number of at least 0, got {self.clip}; 0 leaves gradients as they are")
         if self.dtype not in ("float32", "float64"):
             raise TrainingError(f"dtype must be float32 or float64, got '{self.dtype}'; choose one of these")
+        for name, known in (("restore", ("last", "best")), ("precision", PRECISIONS), ("device", DEVICES)):
+            if getattr(self, name) not in known:
+                raise TrainingError(
+                    f"{name} must be one of {', '.join(known)}, got '{getattr(self, name)}'; choose one of these"
+                )
+        if self.precision == "bf16" and self.dtype != "float32":
+            raise TrainingError(f"precision bf16 must come with dtype float32, got '{self.dtype}'; leave out one")
         if self.resume and not self.checkpoint:
             raise TrainingError("resume must come with a checkpoint folder, got none; give --checkpoint")
         if self.exchange == "auto" and (self.codec != "none" or self.exact_every or self.smoothing):
@@ -130,8 +177,15 @@ class TrainConfig:
             raise TrainingError(f"bases must not be negative, got {self.bases}; 0 is a matrix for each edge type")
         check_gradients(self.gradients)
         check_task(self.task)
+        if self.task == "link" and self.predictions:
+            raise TrainingError("predictions are of classes, which task link has none of; ask for --embeddings")
         self.link_config()
+        self.progress_config()
         self.exchange_config()
+
+    def progress_config(self) -> ProgressConfig:
+        """Return when the learning rate falls and training stops."""
+        return ProgressConfig(**{field.name: getattr(self, field.name) for field in dataclasses.fields(ProgressConfig)})
 
     def exchange_config(self) -> ExchangeConfig:
         """Return how rows are exchanged at first."""
@@ -154,7 +208,13 @@ class TrainConfig:
         )
 
 
-Report = Callable[[dict[str, Any]], None]
+FREE_TO_RESUME = frozenset(
+    {
+        "epochs", "eval_every", "checkpoint", "checkpoint_every", "resume", "metrics", "timeout_s", "patience",
+        "min_delta", "restore", "device", "tensorboard", "predictions", "embeddings", "quiet",
+    }
+)  # fmt: skip
+"""Options that a run which resumes may choose anew."""
 
 
 class Trainer:
@@ -193,6 +253,8 @@ class Trainer:
             bases=config.bases,
             decoder=self._task.make_decoder(),
         ).to(device, dtype)
+        if config.precision == "bf16":
+            lower_products(self.model)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
         self._sum = GradientSum(
             list(self.model.parameters()), config.gradients, shard.rank, shard.num_parts, config.seed
@@ -200,33 +262,79 @@ class Trainer:
         self._meter = Meter(self.graph.exchange, self._sum)
         self._planner = Planner(config, shard, self.graph.exchange) if config.exchange == "auto" else None
         self._epoch = self._saved = 0
-        self._best = {f"val_{self._task.score}": -1.0, f"test_{self._task.score}": 0.0, "epoch": -1}
+        self._best = BestScore(config.patience, config.min_delta, self._task.score)
+        self._best_weights: dict[str, torch.Tensor] = {}
+        self._rate_state: dict[str, Any] = {}
+        if config.checkpoint and shard.rank == 0:
+            check_folder(Path(config.checkpoint))
         if config.resume:
             self._restore()
 
     def run(self, report: Report) -> dict[str, Any]:
-        """Train to the last epoch; `report` is called on rank 0 with each epoch's metrics.
+        """Train to the last epoch, or to that in which patience ends; then write what the model says of nodes.
+
+        `report` is called on rank 0 with each epoch's metrics.
 
         Returns
         -------
-        dict: the last epoch's metrics, and `best_val_acc`, `best_test_acc` (or the task's other score), `best_epoch`
+        dict: the last epoch's metrics, `best_val_acc`, `best_test_acc` (or the task's other score), `best_epoch`, and
+            `stopped_early`
         """
+        metrics = self._train(report)
+        if self.config.restore == "best":
+            self.model.load_state_dict(self._best_weights)
+        self._write_answers()
+        stopped_early = metrics["epoch"] + 1 < self.config.epochs
+        return metrics | {f"best_{name}": value for name, value in self._best.values.items()} | {
+            "stopped_early": stopped_early
+        }  # fmt: skip
+
+    def _train(self, report: Report) -> dict[str, Any]:
+        """Train; return the last epoch's metrics."""
+        config = self.config
+        self._rate = RateSchedule(self.optimizer, config.progress_config(), config.epochs, self._steps_per_epoch)
+        if self._rate_state:
+            self._rate.restore(self._rate_state)
         metrics: dict[str, Any] = {}
-        for epoch in range(self._epoch, self.config.epochs):
-            self._meter.start()
-            loss = self._step(epoch)
-            metrics = {"epoch": epoch, "loss": loss} | self._measured()
-            if self._planner is not None:
-                metrics["exchange"] |= self._planner.look(metrics)
-            is_last = epoch + 1 == self.config.epochs
-            if is_last or (epoch + 1) % self.config.eval_every == 0:
-                metrics |= self._evaluate(epoch)
+        for epoch in range(self._epoch, config.epochs):
+            metrics = self._train_epoch(epoch)
+            is_last = epoch + 1 == config.epochs or self._best.is_stale
             if self.shard.rank == 0:
                 report(metrics)
-            if self.config.checkpoint and (is_last or (epoch + 1) % self.config.checkpoint_every == 0):
+            if config.checkpoint and (is_last or (epoch + 1) % config.checkpoint_every == 0):
                 self._save(epoch + 1)
+            if is_last:
+                break
         self.graph.exchange.settle()
-        return metrics | {f"best_{name}": value for name, value in self._best.items()}
+        return metrics
+
+    def _train_epoch(self, epoch: int) -> dict[str, Any]:
+        """Train one epoch, and evaluate where that is due; return its metrics."""
+        self._meter.start()
+        self._rate.move_to(epoch * self._steps_per_epoch)
+        rate = self._rate.rate
+        self._input.set_rate(rate)
+        loss = self._step(epoch)
+        metrics = {"epoch": epoch, "loss": loss, "lr": rate} | self._measured()
+        if self._planner is not None:
+            metrics["exchange"] |= self._planner.look(metrics)
+        if epoch + 1 == self.config.epochs or (epoch + 1) % self.config.eval_every == 0:
+            metrics |= self._evaluate()
+            self._rate.look(metrics[f"val_{self._task.score}"])
+            if self._best.look(epoch, metrics):
+                self._keep_best(epoch)
+        return metrics
+
+    def _keep_best(self, epoch: int) -> None:
+        if self.config.restore == "best":
+            self._best_weights = {name: value.clone() for name, value in self.model.state_dict().items()}
+        if self.config.checkpoint and self.shard.rank == 0:
+            self._write_checkpoint(Path(self.config.checkpoint) / BEST_NAME, epoch + 1)
+
+    @property
+    def _steps_per_epoch(self) -> int:
+        """Optimiser steps of an epoch, the same on all ranks."""
+        return 1
 
     @property
     def bytes_sent(self) -> int:
@@ -243,9 +351,14 @@ class Trainer:
         self.optimizer.zero_grad()
         self.graph.exchange.start_step(epoch)
         total_loss = self._find_gradients(self._input.local(), epoch)
+        self._take_step()
+        return total_loss
+
+    def _take_step(self) -> None:
+        if self.config.clip:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
         self.optimizer.step()
         self._input.step()
-        return total_loss
 
     def _find_gradients(self, rows: torch.Tensor, epoch: int) -> float:
         """Find the gradients of the mean loss over all ranks' training examples; return that loss."""
@@ -255,15 +368,31 @@ class Trainer:
         return self._sum(loss.detach())
 
     @torch.no_grad()
-    def _evaluate(self, epoch: int) -> dict[str, float]:
-        """Return the task's measures over all ranks, and follow the best."""
+    def _evaluate(self) -> dict[str, float]:
+        """Return the task's measures over all ranks."""
         self.model.eval()
         with self.graph.exchange.exactly():
-            measures = self._task.measure(self.model(self.graph, self._input.local()), self.model.decoder)
-        val, test = f"val_{self._task.score}", f"test_{self._task.score}"
-        if measures[val] > self._best[val]:
-            self._best = {val: measures[val], test: measures[test], "epoch": epoch}
-        return measures
+            return self._task.measure(self.model(self.graph, self._input.local()), self.model.decoder)
+
+    @torch.no_grad()
+    def _write_answers(self) -> None:
+        """Write predictions and embeddings of the inner nodes, where they are wanted."""
+        config = self.config
+        if not config.predictions and not config.embeddings:
+            return
+        read: list[torch.Tensor] = []
+        # A layer takes the graph, then the rows of inner nodes.
+        hook = self.model.layers[-1].register_forward_pre_hook(lambda _, given: read.append(given[1]))
+        self.model.eval()
+        with self.graph.exchange.exactly():
+            output = self.model(self.graph, self._input.local())
+        hook.remove()
+        if config.predictions:
+            several = config.task == "multilabel"
+            write_predictions(Path(config.predictions), self.shard, output.float().cpu().numpy(), several=several)
+        if config.embeddings:
+            rows = output if config.task == "link" else read[0]
+            write_embeddings(Path(config.embeddings), self.shard, rows.float().cpu().numpy())
 
     def _setting(self, device: torch.device | None) -> Setting:
         config = self.config
@@ -279,7 +408,11 @@ class Trainer:
 
     def _agreed(self) -> dict[str, Any]:
         """Return what a run that resumes must have in common with the one it resumes."""
-        free = {"epochs", "eval_every", "checkpoint", "checkpoint_every", "resume", "metrics", "timeout_s"}
+        free = set(FREE_TO_RESUME)
+        if self.config.lr_schedule in SHAPED_BY_EPOCHS:
+            free.remove("epochs")
+        if self.config.lr_schedule == "plateau":
+            free -= {"eval_every", "min_delta"}
         return {name: value for name, value in dataclasses.asdict(self.config).items() if name not in free}
 
     def _save(self, epoch: int) -> None:
@@ -296,8 +429,11 @@ class Trainer:
             forget_rank_states(folder, rank, {self._saved, epoch})
             self._saved = epoch
         if rank == 0:
-            state = {"epoch": epoch, "best": self._best, "config": self._agreed()}
-            save_checkpoint(folder, self.model, self.optimizer, state)
+            self._write_checkpoint(folder, epoch)
+
+    def _write_checkpoint(self, folder: Path, epoch: int) -> None:
+        state = {"epoch": epoch, "best": self._best.state(), "rate": self._rate.state(), "config": self._agreed()}
+        save_checkpoint(folder, self.model, self.optimizer, state)
 
     @property
     def _keeps_state(self) -> bool:
@@ -325,7 +461,15 @@ class Trainer:
                 f"{folder}: epochs must be above {state['epoch']}, those already trained, got {self.config.epochs}; "
                 "ask for more epochs"
             )
-        self._epoch, self._best = state["epoch"], state["best"]
+        self._best.restore(state["best"])
+        if self._best.is_stale:
+            raise TrainingError(
+                f"{folder}: must be of a run that patience has not ended, got one stopped after epoch "
+                f"{state['epoch'] - 1}; raise --patience, or leave it out"
+            )
+        self._epoch, self._rate_state = state["epoch"], state["rate"]
+        if self.config.restore == "best":
+            self._best_weights = load_weights(folder / BEST_NAME, self.model)
         if self._planner is None and self._keeps_state:
             self._load_rank_state(load_rank_state(folder, self.shard.rank, self._epoch))
             self._saved = self._epoch
@@ -339,36 +483,8 @@ def train_shard(path: Path | str, config: TrainConfig, report: Report) -> dict[s
     AseprError
         A shard, an option or a peer is at fault.
     """
-    with own_shard(path, config.timeout_s) as process:
+    with own_shard(path, config.timeout_s, config.device) as process:
         return Trainer(process.shard, config, process.device).run(report)
-
-
-class MetricsFile:
-    """Appends each epoch's metrics to a file of JSON lines, where one is named.
-
-    Parameters
-    ----------
-    path : str
-        Empty: nothing is written.
-    also : Report
-        Called with the same metrics.
-    """
-
-    def __init__(self, path: str, also: Report) -> None:
-        self._path = path
-        self._also = also
-
-    def __call__(self, metrics: dict[str, Any]) -> None:
-        """Take the metrics of one epoch."""
-        if self._path:
-            try:
-                with Path(self._path).open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(metrics) + "\n")
-            except OSError as error:
-                raise TrainingError(
-                    f"{self._path}: must be a file that can be written, got: {error.strerror}; choose another --metrics"
-                ) from error
-        self._also(metrics)
 
 
 def _parse(arguments: list[str]) -> tuple[str, TrainConfig]:
@@ -384,11 +500,16 @@ def _parse(arguments: list[str]) -> tuple[str, TrainConfig]:
     return values.pop("path"), TrainConfig(**values)
 
 
+def _print_line(metrics: dict[str, Any]) -> None:
+    print(json.dumps(metrics), flush=True)
+
+
 def main() -> int:
     """Train the shard of this rank; print its metrics on rank 0."""
     try:
         path, config = _parse(sys.argv[1:])
-        train_shard(path, config, MetricsFile(config.metrics, lambda metrics: print(json.dumps(metrics), flush=True)))
+        show = keep_quiet if config.quiet else _print_line
+        train_shard(path, config, make_report(config.metrics, config.tensorboard, show))
     except AseprError as error:
         print(f"asepr: error: {error}", file=sys.stderr, flush=True)
         return 2

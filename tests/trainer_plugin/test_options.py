@@ -1,7 +1,10 @@
 import dataclasses
+import inspect
+import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'asepr[train]'")
 
@@ -11,7 +14,7 @@ from asepr.cli import app  # noqa: E402
 from asepr.errors import TrainingError  # noqa: E402
 from asepr.trainer_plugin import launch  # noqa: E402
 from asepr.trainer_plugin.local_train import LocalConfig  # noqa: E402
-from asepr.trainer_plugin.options import make_config, read_options  # noqa: E402
+from asepr.trainer_plugin.options import DEFAULTS, make_config, read_options  # noqa: E402
 from asepr.trainer_plugin.train import TrainConfig  # noqa: E402
 
 
@@ -71,3 +74,43 @@ def test_command_line_goes_before_the_file(tmp_path: Path, monkeypatch: pytest.M
     assert CliRunner().invoke(app, arguments).exit_code == 2
     train = TrainConfig(epochs=30, hidden=5)
     assert taken == [dataclasses.replace(LocalConfig(), train=train, sync_every=4)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mode: local\nepoch: 3\n", r"train\.yaml: line 2: option must be one of .*, got 'epoch'; is it epochs\?"),
+        ("# first\n\nhidden: wide\n", r"train\.yaml: line 3: hidden must be of type int, got 'wide'"),
+        ("sync-every: 3\nsync_every: 4\n", "line 2: option must be there once, got 'sync_every' again"),
+    ],
+)
+def test_errors_of_a_file_name_the_line(text: str, message: str, tmp_path: Path):
+    (tmp_path / "train.yaml").write_text(text)
+    with pytest.raises(TrainingError, match=message):
+        read_options(tmp_path / "train.yaml")
+
+
+@pytest.mark.parametrize("options", [
+    ["--exchange", "pipelined", "--lr", "0.5", "--resume", "--checkpoint", "c"],
+    ["--mode", "local", "--batch", "3", "--distill", "0.5", "--average", "elastic", "--quiet", "--patience", "4"],
+])  # fmt: skip
+def test_printed_config_can_be_fed_back(options: list[str], tmp_path: Path):
+    printed = CliRunner().invoke(app, ["train", str(tmp_path), *options, "--print-config"])
+    assert printed.exit_code == 0
+    (tmp_path / "train.yaml").write_text(printed.output)
+    again = CliRunner().invoke(
+        app, ["train", str(tmp_path), "--config", str(tmp_path / "train.yaml"), "--print-config"]
+    )
+    assert again.output == printed.output
+    here = CliRunner().invoke(
+        app,
+        ["train", str(tmp_path), "--config", str(tmp_path / "train.yaml"), "--epochs", "7", "--print-config", "--json"],
+    )
+    assert json.loads(here.output) == yaml.safe_load(printed.output) | {"epochs": 7}
+
+
+def test_every_option_of_the_file_is_a_flag():
+    (command,) = (found for found in app.registered_commands if found.name == "train")
+    assert command.callback is not None
+    flags = set(inspect.signature(command.callback).parameters)
+    assert set(DEFAULTS) <= flags

@@ -18,8 +18,9 @@ from safetensors.torch import load_file  # noqa: E402
 from asepr.errors import TrainingError  # noqa: E402
 from asepr.trainer_plugin.checkpoint import CHECKPOINT_NAME  # noqa: E402
 from asepr.trainer_plugin.launch import launch  # noqa: E402
+from asepr.trainer_plugin.metrics_writer import MetricsFile  # noqa: E402
 from asepr.trainer_plugin.shard_graph import open_shard  # noqa: E402
-from asepr.trainer_plugin.train import MetricsFile, TrainConfig, Trainer, train_shard  # noqa: E402
+from asepr.trainer_plugin.train import TrainConfig, Trainer, train_shard  # noqa: E402
 from tests.trainer_plugin.processes import free_port, run_ranks  # noqa: E402
 from tests.trainer_plugin.shards import write_random_shards  # noqa: E402
 from tests.trainer_plugin.test_exactness import make_graph  # noqa: E402

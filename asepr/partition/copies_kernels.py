@@ -56,25 +56,29 @@ def count_copies(bits, num_copies):
 
 
 @kernel
-def list_halo_copies(bits, owner, first_nid, num_parts, part, nid):
-    """List the copies of a block of nodes that lie outside the node's owner, in ascending nid.
+def list_halo_copies(bits, owner, first_nid, part, nid):
+    """List the copies of a block of nodes that lie outside the node's owner, in ascending nid, then part.
 
     Parameters
     ----------
     bits : uint64 (n, W), rows of nodes first_nid .. first_nid + n - 1
     owner : int32 (n,)
-    first_nid, num_parts : int
+    first_nid : int
     part : int32 (H,), out
     nid : int64 (H,), out
         H is the number of such copies.
     """
     at = 0
     for v in range(bits.shape[0]):
-        for p in range(num_parts):
-            if p != owner[v] and (bits[v, p >> 6] >> np.uint64(p & 63)) & np.uint64(1):
-                part[at] = p
-                nid[at] = first_nid + v
-                at += 1
+        for w in range(bits.shape[1]):
+            word = bits[v, w]
+            while word:
+                p = (w << 6) + lowest_bit(word)
+                word &= word - np.uint64(1)
+                if p != owner[v]:
+                    part[at] = p
+                    nid[at] = first_nid + v
+                    at += 1
 
 
 @kernel
@@ -87,5 +91,19 @@ def count_copies_by_part(bits, copies):
     copies : int64 (K,), zeros on entry, out
     """
     for v in range(bits.shape[0]):
-        for p in range(copies.shape[0]):
-            copies[p] += np.int64((bits[v, p >> 6] >> np.uint64(p & 63)) & np.uint64(1))
+        for w in range(bits.shape[1]):
+            word = bits[v, w]
+            while word:
+                copies[(w << 6) + lowest_bit(word)] += 1
+                word &= word - np.uint64(1)
+
+
+@kernel
+def lowest_bit(word):
+    """Return the position of the lowest set bit: how many lie below it, which compiles to one instruction."""
+    below = (word & (~word + np.uint64(1))) - np.uint64(1)
+    p = 0
+    while below:
+        below &= below - np.uint64(1)
+        p += 1
+    return p

@@ -61,7 +61,7 @@ class HaloIndex:
         count_copies(bits, num_copies)
         num_halo = int(num_copies.sum()) - len(owner)
         part, nid = np.empty(num_halo, dtype=np.int32), np.empty(num_halo, dtype=np.int64)
-        list_halo_copies(bits, owner, start, self.num_parts, part, nid)
+        list_halo_copies(bits, owner, start, part, nid)
         send = np.empty(num_halo, dtype=_SEND_ROW)
         send["peer"], send["nid"] = part, nid
         self._inner.append(owner, np.arange(start, start + len(owner), dtype=np.int64))

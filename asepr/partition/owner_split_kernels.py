@@ -143,17 +143,16 @@ def add_parts(bits, u, amount, count, gain, num_covered):
     for w in range(bits.shape[1]):
         word = bits[u, w]
         while word:
-            low = word & (~word + np.uint64(1))
-            word ^= low
-            p = (w << 6) + bit_index(low)
+            p = (w << 6) + lowest_bit(word)
+            word &= word - np.uint64(1)
             gain[p] += amount
             num_covered[p] += count
 
 
 @kernel
-def bit_index(low):
-    """Return the position of the only set bit of a word: how many lie below it, which compiles to one instruction."""
-    below = low - np.uint64(1)
+def lowest_bit(word):
+    """Return the position of the lowest set bit: how many lie below it, which compiles to one instruction."""
+    below = (word & (~word + np.uint64(1))) - np.uint64(1)
     p = 0
     while below:
         below &= below - np.uint64(1)

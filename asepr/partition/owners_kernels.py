@@ -58,15 +58,22 @@ def least_loaded_holder(bits, v, node_cap, nodes, load):
     for w in range(bits.shape[1]):
         word = bits[v, w]
         while word:
-            below = (word & (~word + np.uint64(1))) - np.uint64(1)
+            p = (w << 6) + lowest_bit(word)
             word &= word - np.uint64(1)
-            p = w << 6
-            while below:
-                below &= below - np.uint64(1)
-                p += 1
             if nodes[p] < node_cap[p] and (best < 0 or load[p] < load[best]):
                 best = p
     return best
+
+
+@kernel
+def lowest_bit(word):
+    """Return the position of the lowest set bit: how many lie below it, which compiles to one instruction."""
+    below = (word & (~word + np.uint64(1))) - np.uint64(1)
+    p = 0
+    while below:
+        below &= below - np.uint64(1)
+        p += 1
+    return p
 
 
 @kernel

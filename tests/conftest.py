@@ -14,6 +14,9 @@ from asepr.stream.scratch import ScratchDir
 settings.register_profile("asepr", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("asepr")
 
+# OGB asks the network for a newer version of itself otherwise.
+os.environ.setdefault("OUTDATED_IGNORE", "1")
+
 
 @pytest.fixture
 def scratch(tmp_path: Path) -> Iterator[ScratchDir]:

@@ -13,6 +13,10 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from asepr.formats.graph_objects import from_dgl as from_dgl
+    from asepr.formats.graph_objects import from_networkx as from_networkx
+    from asepr.formats.graph_objects import from_pyg as from_pyg
+    from asepr.formats.graph_objects import from_scipy as from_scipy
     from asepr.formats.id_maps import original_ids as original_ids
     from asepr.pipeline import PartitionResult as PartitionResult
     from asepr.pipeline import PipelineConfig as PipelineConfig
@@ -26,6 +30,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "from_dgl": "asepr.formats.graph_objects",
+    "from_networkx": "asepr.formats.graph_objects",
+    "from_pyg": "asepr.formats.graph_objects",
+    "from_scipy": "asepr.formats.graph_objects",
     "original_ids": "asepr.formats.id_maps",
     "lookup": "asepr.pipeline",
     "PartitionResult": "asepr.pipeline",

@@ -13,7 +13,7 @@ from asepr.contracts import EdgeSource, IdArray
 from asepr.errors import CapacityError
 from asepr.formats.edge_readers import find_ends
 from asepr.formats.edge_sources import ArrayEdgeSource
-from asepr.formats.graph_description import is_description, read_description
+from asepr.formats.graph_sources import open_graph
 from asepr.formats.tables import Table, open_table
 from asepr.partition.plan import Form, Plan, make_plan
 from asepr.pipeline import PipelineConfig, partition
@@ -120,9 +120,9 @@ def _read_sample(edges: Path | str, config: PipelineConfig) -> _Read:
 
 def _edge_table(edges: Path | str, config: PipelineConfig) -> tuple[Table, tuple[str, str]]:
     """Return the edges, or the first table of them, and the columns of both ends."""
-    if is_description(edges):
-        first = read_description(Path(edges)).edges[0]
-        return first.table, (first.columns.src, first.columns.dst)
+    graph = open_graph(edges, config.node_columns, config.edge_columns.weight)
+    if graph is not None:
+        return graph.edges[0].tables[0], graph.edges[0].ends
     table = open_table(edges)
     return table, find_ends(table, config.edge_columns)
 

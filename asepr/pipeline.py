@@ -38,13 +38,14 @@ from asepr.contracts import (
 from asepr.errors import CapacityError, ConfigError, EdgeSourceError, NodeSourceError, OutputError
 from asepr.formats.edge_readers import EdgeColumns, find_ends
 from asepr.formats.edge_sources import CHUNK_EDGES, open_edge_source
-from asepr.formats.graph_description import is_description, read_description
-from asepr.formats.graph_files import EdgeFiles, GraphFiles, NodeFiles, map_graph
+from asepr.formats.graph_files import EdgeFiles, GraphFiles, NodeFiles, StoredGraph, map_graph
+from asepr.formats.graph_sources import WholeGraph, open_graph
 from asepr.formats.id_maps import find_node, write_part_ids
 from asepr.formats.ids import ID_MODES, IdDecision, IdMap, IdMode, decide_ids
 from asepr.formats.locations import is_remote
 from asepr.formats.manifest import MAP_FOLDER, Manifest, PartEntry, id_map_entry, read_manifest, write_manifest
 from asepr.formats.node_sources import NodeColumns, open_features, open_node_table
+from asepr.formats.numbered_graphs import NumberedGraph, store_graph
 from asepr.formats.output import check_output, output_folder
 from asepr.formats.report import RunReport, write_run_report
 from asepr.formats.shard import Shard
@@ -277,7 +278,7 @@ class PartitionResult:
 
 
 def partition(
-    edges: Path | str | EdgeSource,
+    edges: Path | str | EdgeSource | WholeGraph,
     output: Path | str,
     config: PipelineConfig | None = None,
     *,
@@ -292,10 +293,11 @@ def partition(
 
     Parameters
     ----------
-    edges : path or EdgeSource
+    edges : path, EdgeSource or whole graph
         What `asepr.formats.tables.open_table` reads: a file, folder or glob of Parquet, Arrow IPC, text, numpy,
-        Matrix Market or METIS, here or behind `s3://` or `gs://`; or edges in memory
-        (`asepr.formats.edge_sources.ArrayEdgeSource`).
+        Matrix Market or METIS, here or behind `s3://` or `gs://`; or a whole graph, as
+        `asepr.formats.graph_sources.open_graph` reads it or `asepr.from_pyg` and its like give it; or edges in
+        memory (`asepr.formats.edge_sources.ArrayEdgeSource`).
     output : path
         Folder to make; it must not exist or be empty. It appears whole or not at all.
     config : PipelineConfig, optional
@@ -348,7 +350,7 @@ def partition(
 
 
 def plan(
-    edges: Path | str | EdgeSource,
+    edges: Path | str | EdgeSource | WholeGraph,
     config: PipelineConfig,
     *,
     nodes: Path | str | None = None,
@@ -487,7 +489,7 @@ def _place(location: Path | str | None) -> Path | str | None:
 
 def _read(
     config: PipelineConfig,
-    edges: Path | str | EdgeSource,
+    edges: Path | str | EdgeSource | WholeGraph,
     nodes: Path | str | None,
     features: Path | None,
     edge_features: Path | None,
@@ -525,7 +527,7 @@ def _read(
 
 def _open(
     config: PipelineConfig,
-    edges: Path | str | EdgeSource,
+    edges: Path | str | EdgeSource | WholeGraph,
     nodes: Path | str | None,
     features: Path | None,
     scratch: ScratchDir,
@@ -550,22 +552,25 @@ def _open(
 
 def _open_input(
     config: PipelineConfig,
-    edges: Path | str | EdgeSource,
+    edges: Path | str | EdgeSource | WholeGraph,
     nodes: Path | str | None,
     features: Path | None,
     scratch: ScratchDir,
 ) -> _Graph:
     rules = choose_rules(config.edge_options(), {})
     ids, files = ALREADY_NIDS, None
-    if isinstance(edges, Path | str) and is_description(edges):
-        return _described(config, Path(edges), nodes, features, scratch)
+    whole = edges
+    if isinstance(edges, Path | str):
+        whole = open_graph(edges, config.node_columns, config.edge_columns.weight) or edges
+    if isinstance(whole, GraphFiles | NumberedGraph):
+        return _whole(config, whole, nodes, features, scratch)
     if isinstance(edges, Path | str):
         files = _files(config, edges, nodes, features)
         ids = _decide(config, files)
         if ids.mode == "map":
             return _map(config, files, ids, scratch)
     table = open_node_table(nodes, features, config.node_columns, config.num_nodes, scratch)
-    source = _open_edges(config, edges, table)
+    source = _open_edges(config, whole, table)
     table = table or NodeTable(num_nodes=source.num_nodes)
     if source.num_nodes != table.num_nodes:
         raise EdgeSourceError(f"edges: num_nodes must be {table.num_nodes} as in the node file, got {source.num_nodes}")
@@ -574,16 +579,37 @@ def _open_input(
     )
 
 
-def _described(
-    config: PipelineConfig, path: Path, nodes: Path | str | None, features: Path | None, scratch: ScratchDir
+def _whole(
+    config: PipelineConfig, graph: WholeGraph, nodes: Path | str | None, features: Path | None, scratch: ScratchDir
 ) -> _Graph:
-    if nodes is not None or features is not None or config.num_nodes is not None or config.ids == "dense":
+    """Open a graph that needs no other files."""
+    unwanted = ("dense", "--ids dense") if isinstance(graph, GraphFiles) else ("map", "--ids map")
+    if nodes is not None or features is not None or config.num_nodes is not None or config.ids == unwanted[0]:
         raise ConfigError(
-            f"{path}: a graph description must stand alone, got --nodes, --features, --num-nodes or --ids dense beside "
-            "it; name files in the description"
+            f"{graph.where}: a whole graph must stand alone, got --nodes, --features, --num-nodes or {unwanted[1]} "
+            "beside it; leave these out"
         )
-    ids = IdDecision(mode="map", reason="ids of several types are numbered type after type")
-    return _map(config, read_description(path), ids, scratch)
+    if isinstance(graph, GraphFiles):
+        return _map(config, graph, IdDecision(mode="map", reason=graph.why_mapped), scratch)
+    ids = IdDecision(mode="dense", reason="the graph numbers its nodes")
+    return _from_stored(config, graph, ids, store_graph(graph, scratch, config.chunk_edges))
+
+
+def _from_stored(config: PipelineConfig, graph: WholeGraph, ids: IdDecision, stored: StoredGraph) -> _Graph:
+    own_rules = graph.rules if isinstance(graph, GraphFiles) else {}
+    return _Graph(
+        source=stored.source,
+        degrees=NO_DEGREES,
+        table=stored.table,
+        features=None,
+        edge_table=stored.edge_table,
+        ids=ids,
+        maps=stored.maps,
+        type_offsets=stored.offsets,
+        node_types=graph.node_types,
+        edge_types=graph.edge_types,
+        rules=choose_rules(config.edge_options(), own_rules),
+    )
 
 
 def _files(config: PipelineConfig, edges: Path | str, nodes: Path | str | None, features: Path | None) -> GraphFiles:
@@ -635,19 +661,7 @@ def _map(config: PipelineConfig, files: GraphFiles, ids: IdDecision, scratch: Sc
         allow_negative=config.ids == "map",
     )
     shutil.rmtree(folder)
-    return _Graph(
-        source=mapped.source,
-        degrees=NO_DEGREES,
-        table=mapped.table,
-        features=None,
-        edge_table=mapped.edge_table,
-        ids=ids,
-        maps=mapped.maps,
-        type_offsets=mapped.offsets,
-        node_types=files.node_types,
-        edge_types=files.edge_types,
-        rules=choose_rules(config.edge_options(), files.rules),
-    )
+    return _from_stored(config, files, ids, mapped)
 
 
 def _open_edges(config: PipelineConfig, edges: Path | str | EdgeSource, table: NodeTable | None) -> EdgeSource:

@@ -170,6 +170,30 @@ def checked_numbers(
     return np.ascontiguousarray(values, dtype=dtype)
 
 
+def check_range(path: Path | str, name: str, ids: IdArray, first_row: int, num_nodes: int | None) -> None:
+    """Check that ids are in [0, num_nodes), or not negative where that is None.
+
+    Raises
+    ------
+    EdgeSourceError
+        One is not; the message says which row.
+    """
+    if not len(ids):
+        return
+    if ids.min() < 0:
+        row = int(np.argmax(ids < 0))
+        raise EdgeSourceError(
+            f"{path}: row {first_row + row}: {name} must not be negative, got {ids[row]}; "
+            "drop the row or re-index the nodes from 0"
+        )
+    if num_nodes is not None and ids.max() >= num_nodes:
+        row = int(np.argmax(ids >= num_nodes))
+        raise EdgeSourceError(
+            f"{path}: row {first_row + row}: {name} must be in [0, {num_nodes}), got {ids[row]}; "
+            "give the node or feature file one row for every node, or re-index the edges"
+        )
+
+
 def _first_bad(values: npt.NDArray[Any], is_good: Callable[[Any], bool]) -> int:
     """Return the first row that is not good, or 0 where the whole column has the wrong type."""
     return next((row for row, value in enumerate(values) if not is_good(value)), 0)

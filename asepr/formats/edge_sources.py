@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from asepr.contracts import EdgeChunk, FloatArray, IdArray, PartArray
 from asepr.errors import EdgeSourceError
-from asepr.formats.edge_readers import EdgeBatch, EdgeColumns, EdgeReader, TableEdgeReader
+from asepr.formats.edge_readers import EdgeBatch, EdgeColumns, EdgeReader, TableEdgeReader, check_range
 from asepr.formats.tables import open_table
 
 CHUNK_EDGES = 1 << 18
@@ -171,20 +171,7 @@ def _measure(reader: EdgeReader, num_nodes: int | None) -> _Extent:
 
 def _check_ids(path: Path | str, batch: EdgeBatch, first_eid: int, num_nodes: int | None) -> None:
     for name, ids in (("src", batch.src), ("dst", batch.dst)):
-        if not len(ids):
-            continue
-        if ids.min() < 0:
-            row = int(np.argmax(ids < 0))
-            raise EdgeSourceError(
-                f"{path}: row {first_eid + row}: {name} must not be negative, got {ids[row]}; "
-                "drop the row or re-index the nodes from 0"
-            )
-        if num_nodes is not None and ids.max() >= num_nodes:
-            row = int(np.argmax(ids >= num_nodes))
-            raise EdgeSourceError(
-                f"{path}: row {first_eid + row}: {name} must be in [0, {num_nodes}), got {ids[row]}; "
-                "give the node or feature file one row for every node, or re-index the edges"
-            )
+        check_range(path, name, ids, first_eid, num_nodes)
 
 
 def _recut(reader: EdgeReader, chunk_edges: int) -> Iterator[EdgeBatch]:

@@ -99,6 +99,7 @@ def read_description(path: Path) -> GraphFiles:
         ),
         node_types=tuple(names),
         edge_types=tuple(kinds),
+        where=str(path),
     )
 
 

@@ -35,7 +35,7 @@ from asepr.formats.node_sources import (
     split_codes,
 )
 from asepr.formats.stored_edges import StoredEdges, nid_dtype
-from asepr.formats.tables import Table, schema_of
+from asepr.formats.tables import Table, read_as, schema_of
 
 EdgeTypeName = tuple[str, str, str]
 
@@ -81,6 +81,16 @@ class EdgeFiles:
     etype: int | None = None
     time: str | None = None
 
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The table, as one of those of an edge type."""
+        return (self.table,)
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """Columns of both ends."""
+        return self.columns.src, self.columns.dst
+
     def keys(self) -> EdgeKeys:
         """Return what the id mapper needs."""
         return EdgeKeys(
@@ -96,14 +106,17 @@ class EdgeFiles:
 class GraphFiles:
     """A graph on disk: one entry a node type, and tables of edges in the order in which they are numbered.
 
-    `node_types` and `edge_types` are empty where the graph has one of each and they have no name. `rules` are what
-    edges stand for and how they are split, by the names of `EdgeRules`, where the graph itself says so.
+    `node_types` and `edge_types` are empty where the graph has one of each and they have no name. `where` is how
+    messages call the graph, `why_mapped` why its ids are mapped. `rules` are what edges stand for and how they are
+    split, by the names of `EdgeRules`, where the graph itself says so.
     """
 
     nodes: tuple[NodeFiles, ...]
     edges: tuple[EdgeFiles, ...]
     node_types: tuple[str, ...] = ()
     edge_types: tuple[EdgeTypeName, ...] = ()
+    where: str = "the graph"
+    why_mapped: str = "ids of several types are numbered type after type"
     rules: Mapping[str, Any] = field(default_factory=dict)
 
     def node_keys(self) -> list[NodeKeys]:
@@ -116,14 +129,14 @@ class GraphFiles:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MappedGraph:
-    """A graph whose ids are nids: edges, nodes, and the maps that lead back."""
+class StoredGraph:
+    """A graph whose ids are nids: edges, nodes, and the maps that lead back where there are any."""
 
     source: StoredEdges
     table: NodeTable
     edge_table: EdgeTable
-    maps: tuple[IdMap, ...]
     offsets: tuple[int, ...]
+    maps: tuple[IdMap, ...] = ()
 
 
 def map_graph(
@@ -135,7 +148,7 @@ def map_graph(
     memory_bytes: int,
     chunk_edges: int,
     allow_negative: bool = False,
-) -> MappedGraph:
+) -> StoredGraph:
     """Read a graph once for its ids and once for its columns.
 
     Parameters
@@ -174,7 +187,7 @@ def map_graph(
     firsts = np.concatenate([[0], np.cumsum(mapper.num_rows)]).tolist()
     etype, weight = _store_types(files, firsts, scratch), _store_weights(files, firsts, scratch)
     source = StoredEdges(*ends, offsets[-1], chunk_edges, etype=etype, weight=weight)
-    return MappedGraph(
+    return StoredGraph(
         source=source,
         table=_read_nodes(files, offsets, scratch),
         edge_table=EdgeTable(time=_store_times(files, firsts, scratch)),
@@ -317,17 +330,28 @@ def _store(
             continue
         row = 0
         for batch in edges.table.batches([name], BATCH_ROWS):
-            stored[low + row : low + row + batch.num_rows] = _values(edges.table, name, batch.column(0), dtype, row)
+            stored[low + row : low + row + batch.num_rows] = column_values(
+                edges.table, name, batch.column(0), dtype, row
+            )
             row += batch.num_rows
     return stored
 
 
-def _values(table: Table, name: str, column: pa.Array, dtype: type[Any], first_row: int) -> npt.NDArray[Any]:
+def column_values(table: Table, name: str, column: pa.Array, dtype: type[Any], first_row: int) -> npt.NDArray[Any]:
+    """Return numbers or times of a batch in `dtype`, and names of splits as codes.
+
+    Raises
+    ------
+    TableError
+        A value is missing, or not what it must be.
+    """
     if dtype is np.uint8:
         return split_codes(table.name, name, column, first_row)
     if column.null_count:
         row = first_row + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
         raise EdgeSourceError(f"{table.name}: row {row}: {name} must have a value, got null; fill it or drop the row")
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
     if pa.types.is_temporal(column.type):
         column = column.cast(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
     return checked_numbers(table.name, name, column.to_numpy(zero_copy_only=False), dtype, first_row)
@@ -406,7 +430,7 @@ def _fill(filled: npt.NDArray[Any], row: int, table: Table, name: str) -> None:
             filled[rows] = split_codes(table.name, name, column, first_row)
         else:
             column = pc.fill_null(column, NO_LABEL) if filled.dtype == np.int64 else column
-            filled[rows] = _values(table, name, column, filled.dtype.type, first_row)
+            filled[rows] = column_values(table, name, column, filled.dtype.type, first_row)
             if len(column) and filled[rows].min() < NO_LABEL:
                 bad = int(np.argmin(filled[rows]))
                 raise NodeSourceError(
@@ -424,28 +448,62 @@ def _features(nodes: NodeFiles, num_nodes: int, scratch: Scratch) -> FeatureSour
     names = nodes.columns.feature_names(nodes.tables[0].names)
     if not names:
         return None
-    array: npt.NDArray[Any] | None = None
-    row = 0
     for table in nodes.tables:
         missing = [name for name in names if name not in table.names]
         if missing:
             raise NodeSourceError(
                 f"{table.name}: must have the feature column '{missing[0]}', got {', '.join(table.names)}; mend it"
             )
+    return store_features(nodes.tables, [names] * len(nodes.tables), num_nodes, scratch)
+
+
+def store_features(
+    tables: Sequence[Table], names: Sequence[list[str]], num_rows: int, scratch: Scratch
+) -> FeatureSource | None:
+    """Fill an array from columns of tables, one after the other.
+
+    Parameters
+    ----------
+    tables : sequence of Table
+    names : sequence of list of str
+        Columns of each table, side by side.
+    num_rows : int
+        Rows of all tables.
+    scratch : Scratch
+
+    Returns
+    -------
+    FeatureSource, or None where no table has a row
+
+    Raises
+    ------
+    NodeSourceError
+        A value is no finite number, or rows differ in width or number from what they must be.
+    """
+    array: npt.NDArray[Any] | None = None
+    row = 0
+    for table, columns in zip(tables, names, strict=True):
+        if table.is_text:
+            table = read_as(table, dict.fromkeys(columns, pa.float64()))
         first_row = 0
-        for batch in table.batches(names, BATCH_ROWS):
-            block = feature_matrix(table.name, names, batch, first_row)
+        for batch in table.batches(columns, BATCH_ROWS):
+            block = feature_matrix(table.name, columns, batch, first_row)
             if array is None:
-                array = scratch.array("features", (num_nodes, block.shape[1]), np.float32)
+                array = scratch.array("features", (num_rows, block.shape[1]), np.float32)
             if block.shape[1] != array.shape[1]:
                 raise NodeSourceError(
                     f"{table.name}: row {first_row}: features must have one width, got {block.shape[1]} after "
                     f"{array.shape[1]}; mend the row"
                 )
-            array[row + first_row : row + first_row + len(block)] = block
             first_row += batch.num_rows
+            if row + first_row > num_rows:
+                break
+            array[row + first_row - len(block) : row + first_row] = block
         row += first_row
-    return None if array is None else DenseFeatures(array, nodes.tables[0].name)
+    if array is not None and row != num_rows:
+        more = " or more" if row > num_rows else ""
+        raise NodeSourceError(f"{tables[0].name}: rows must be {num_rows}, got {row}{more}; write the features again")
+    return None if array is None else DenseFeatures(array, tables[0].name)
 
 
 def _feature_file(nodes: NodeFiles, num_nodes: int) -> FeatureSource:

@@ -130,5 +130,5 @@ def test_dry_run_reads_it_too(folder: Path):
 
 
 def test_description_stands_alone(folder: Path):
-    with pytest.raises(AseprError, match=r"graph.yaml: a graph description must stand alone, got --nodes"):
+    with pytest.raises(AseprError, match=r"graph.yaml: a whole graph must stand alone, got --nodes"):
         asepr.partition(folder / "graph.yaml", folder / "out", num_parts=2, nodes=folder / "users.csv")

@@ -262,6 +262,25 @@ def export_command(
             raise typer.Exit(EXIT_FAULTS)
 
 
+@app.command("describe")
+def describe_command(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files, or folders of them.")],
+    output: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File to write, as graph.yaml; none: print.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Look at files, and write a first draft of a graph description."""
+    with _errors_to_exit_codes():
+        from asepr.formats.describe import describe
+
+        draft = describe(paths, output)
+        if as_json:
+            _print_json(draft.to_dict())
+        else:
+            print(f"wrote {output}" if output is not None else draft.to_yaml())
+
+
 @app.command("lookup")
 def lookup_command(
     path: DatasetPath,

@@ -66,10 +66,12 @@ def _split_map(kept: IdMap, owner: PartArray, paths: dict[int, Path]) -> None:
             nid = kept.first_nid
             for batch in file.iter_batches(batch_size=MAP_GROUP_ROWS, columns=["id"]):
                 owners = owner[nid : nid + batch.num_rows]
-                for rank, writer in writers.items():
-                    mine = batch.filter(pa.array(owners == rank))
-                    if mine.num_rows:
-                        writer.write_batch(mine)
+                order = np.argsort(owners, kind="stable")
+                by_owner = batch.take(pa.array(order))
+                ranks, starts = np.unique(owners[order], return_index=True)
+                for rank, start, stop in zip(ranks.tolist(), starts, [*starts[1:], len(order)], strict=True):
+                    if rank in writers:
+                        writers[rank].write_batch(by_owner.slice(start, stop - start))
                 nid += batch.num_rows
         finally:
             for writer in writers.values():

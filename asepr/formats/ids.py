@@ -242,8 +242,11 @@ class IdMapper:
             for index, keys in enumerate(edges):
                 self.num_rows.append(self._add_edges(index, keys))
             self.maps = self._make_maps(nodes, num_types)
-        except duckdb.Error as error:
-            raise _database_error(error) from error
+        except BaseException as error:
+            self._database.close()
+            if isinstance(error, duckdb.Error):
+                raise _database_error(error) from error
+            raise
 
     @property
     def offsets(self) -> list[int]:

@@ -383,6 +383,10 @@ def train_command(
     distill_layers: Annotated[float, typer.Option(help="local: factor of distillation on hidden layers.")] = 0.0,
     contrast: Annotated[float, typer.Option(help="local: factor of contrast with the model before.")] = 0.0,
     contrast_batch: Annotated[float, typer.Option(help="local: factor of contrast within a batch.")] = 0.0,
+    halo: Annotated[
+        str, typer.Option(help="local: hidden rows of halo nodes: none, or historical:STEPS between refreshes.")
+    ] = "none",
+    halo_codec: Annotated[str, typer.Option(help="local: how these travel: none, bf16, fp16, int8 to int1.")] = "int8",
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print every option as YAML that --config takes, and do no more.")
     ] = False,

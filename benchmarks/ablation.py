@@ -37,12 +37,23 @@ METHODS: dict[str, dict[str, Any]] = {
     "+ cross-layer": LAYERS,
     "+ contrast": LAYERS | {"contrast": 1.0},
     "+ in-batch contrast": LAYERS | {"contrast": 1.0, "contrast_batch": 0.1},
+    "+ historical halos": LAYERS | {"contrast": 1.0, "halo": "historical:4"},
+    "plain, historical halos": PLAIN | {"halo": "historical:4"},
     "plain, corrected": PLAIN | {"correction_steps": 1},
     "plain, moments averaged": PLAIN | {"moments": "average"},
     "plain, moments reset": PLAIN | {"moments": "reset"},
     "exact": {"mode": "exact", "epochs": 60},
 }
-LAYOUTS = {"random": "edge-cut", "hdrf": "vertex-cut", "metis": "edge-cut", "asepr": "edge-cut"}
+PARTITIONS: dict[str, dict[str, Any]] = {
+    "random": {"method": "random", "layout": "edge-cut"},
+    "hdrf": {"method": "hdrf", "layout": "vertex-cut"},
+    "metis": {"method": "metis", "layout": "edge-cut"},
+    "asepr": {"method": "asepr", "layout": "edge-cut"},
+    "asepr, no attributes": {"method": "asepr", "layout": "edge-cut", "attr_weight": 0.0},
+}
+ON_EVERY_PARTITION = ("plain average", "exact")
+ALONE = ("plain average", "+ distillation", "+ cross-layer", "+ contrast", "+ in-batch contrast")
+"""What means something where there is one machine: no rounds, but the same losses."""
 WIDTH, QUICK_WIDTH = 128, 16
 
 
@@ -51,7 +62,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--only", nargs="*", default=list(METHODS), help="names of methods")
     parser.add_argument("--graphs", nargs="*", default=["wordnet", "debian-deps", "amazon-computers"])
-    parser.add_argument("--partitions", nargs="*", default=list(LAYOUTS), help="'plain average' and 'exact' on each")
+    parser.add_argument("--partitions", nargs="*", default=list(PARTITIONS), help="the first has all methods")
     parser.add_argument("--parts", nargs="*", type=int, default=[4, 8])
     parser.add_argument("--seeds", type=int, default=5)
     chosen = parser.parse_args()
@@ -76,16 +87,14 @@ def measure(graph: GraphFiles, chosen: argparse.Namespace, folder: Path, rows: l
             continue
         path = folder / f"{case['partition']}-{case['parts']}"
         if not path.exists():
-            is_whole = case["parts"] == 1
             asepr.partition(
                 graph.edges,
                 path,
                 nodes=graph.nodes,
                 features=graph.features,
                 num_parts=case["parts"],
-                method="random" if is_whole else case["partition"],
-                layout="edge-cut" if is_whole else LAYOUTS[case["partition"]],
                 reduce_features=QUICK_WIDTH if chosen.quick else WIDTH,
+                **PARTITIONS["random" if case["parts"] == 1 else case["partition"]],
             )
         values = METHODS[case["method"]] | {"seed": case["seed"]}
         # One machine takes the rows that all ranks took together in a step.
@@ -95,7 +104,14 @@ def measure(graph: GraphFiles, chosen: argparse.Namespace, folder: Path, rows: l
             values |= {"epochs": 2}
         epochs = run_workers(path, values, case["parts"], 0, None)
         best = max(epochs, key=lambda epoch: epoch["val_acc"])
-        rows.append({**case, **{name: best[name] for name in ("val_acc", "test_acc")}, "bytes": epochs[-1]["bytes"]})
+        rows.append(
+            {
+                **case,
+                **{name: best[name] for name in ("val_acc", "test_acc")},
+                "bytes": epochs[-1]["bytes"],
+                "seconds": epochs[-1]["seconds"],
+            }
+        )
         print(rows[-1], flush=True)
         if chosen.json is not None:
             chosen.json.write_text(json.dumps(rows, indent=1) + "\n")
@@ -105,10 +121,11 @@ def cases(graph: str, chosen: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield every method on the first partition, two of them on the others, and the control."""
     for seed in range(chosen.seeds):
         for method in chosen.only:
-            yield {"graph": graph, "parts": 1, "partition": "one machine", "method": method, "seed": seed}
+            if method in ALONE:
+                yield {"graph": graph, "parts": 1, "partition": "one machine", "method": method, "seed": seed}
             for parts in chosen.parts:
                 for number, partition in enumerate(chosen.partitions):
-                    if number == 0 or method in ("plain average", "exact"):
+                    if number == 0 or method in ON_EVERY_PARTITION:
                         yield {
                             "graph": graph,
                             "parts": parts,
@@ -119,16 +136,17 @@ def cases(graph: str, chosen: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row a method: mean over seeds, and mean difference to the plain average of the same seeds."""
+    """Return a row a method: mean over seeds, and mean and deviation of what it gains on plain with the same seed."""
     accuracy = {(row["graph"], row["parts"], row["partition"], row["method"], row["seed"]): row for row in rows}
     found = []
     for graph, parts, partition, method in dict.fromkeys(key[:4] for key in accuracy):
         own = {key[4]: row["test_acc"] for key, row in accuracy.items() if key[:4] == (graph, parts, partition, method)}
         plain = {seed: accuracy.get((graph, parts, partition, "plain average", seed)) for seed in own}
         gains = [100 * (own[seed] - row["test_acc"]) for seed, row in plain.items() if row is not None]
+        spread = float(np.std(gains, ddof=1)) if len(gains) > 1 else None
         entry = {"graph": graph, "parts": parts, "partition": partition, "method": method}
         entry |= {"seed": f"{len(own)} seeds", "test_acc": float(np.mean(list(own.values())))}
-        found.append(entry | ({"points_over_plain": float(np.mean(gains))} if gains else {}))
+        found.append(entry | ({"points_over_plain": float(np.mean(gains)), "deviation": spread} if gains else {}))
     return found
 
 

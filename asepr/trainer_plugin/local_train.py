@@ -1,6 +1,7 @@
 """Training on local mini-batches: some steps on what a shard holds, then one model of all ranks'."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from asepr.trainer_plugin.metrics_writer import Report
 from asepr.trainer_plugin.processes import own_shard
 from asepr.trainer_plugin.reconcile import Reconciler
 from asepr.trainer_plugin.reconcile_average import AverageConfig, gather_numbers
+from asepr.trainer_plugin.reconcile_halo import HaloConfig, HistoricalHalo, Recall
 from asepr.trainer_plugin.reconcile_losses import ContrastConfig, DistillConfig, Outputs
 from asepr.trainer_plugin.replica_weights import REPLICA_WEIGHTS, ReplicaWeights, weigh_replicas
 from asepr.trainer_plugin.sampling import Batch, NeighbourSampler, StoredBlock
@@ -49,6 +51,8 @@ class LocalConfig:
     correction_steps : int
         Exact full-graph steps after each round, the same on all ranks.
     average, distill, contrast : AverageConfig, DistillConfig or None, ContrastConfig or None
+    halo : HaloConfig or None
+        Hidden layers read halo rows as their owners last sent them. None: they are computed from what is here.
     """
 
     train: TrainConfig = field(default_factory=TrainConfig)
@@ -61,6 +65,7 @@ class LocalConfig:
     average: AverageConfig = field(default_factory=AverageConfig)
     distill: DistillConfig | None = None
     contrast: ContrastConfig | None = None
+    halo: HaloConfig | None = None
 
     def __post_init__(self) -> None:
         """Check every range.
@@ -105,21 +110,15 @@ class LocalTrainer(Trainer):
         self.local = config
         super().__init__(shard, config.train, device)
         stored = _stored_aggregates(shard, config)
-        dtype = getattr(torch, config.train.dtype)
-        self._stored = None if stored is None else stored.to(device, dtype)
+        self._dtype = getattr(torch, config.train.dtype)
+        self._stored = None if stored is None else stored.to(device, self._dtype)
         hops = config.train.layers - (stored is not None)
-        self._sampler = NeighbourSampler(
-            shard,
-            [config.fanout] * hops,
-            None if stored is None else shard.manifest.aggregate,
-            seed=(config.train.seed, shard.rank),
-            dtype=dtype,
-            device=device,
-        )
+        self._halo = self._make_halo(device)
+        self._sampler = self._make_sampler([config.fanout] * hops, device)
         weight = weigh_replicas(shard, config.replica_weight, self._sampler.local_in_degree, self.graph.exchange)
         self._examples = self._task.examples(weight)
         self._num_steps = self._agree_on_steps()
-        self._reconciled_bytes = 0
+        self._metered_apart = 0
         self._server = torch.optim.Adam(self.model.parameters(), lr=config.train.lr)
         self.reconciler = Reconciler(
             self.model,
@@ -129,6 +128,7 @@ class LocalTrainer(Trainer):
             weight=self._task.weight_of(self._examples),
             distill=config.distill,
             contrast=config.contrast,
+            halo=self._halo,
             correct=self._after_round if config.correction_steps or self._input.is_learned else None,
         )
 
@@ -143,24 +143,37 @@ class LocalTrainer(Trainer):
     @property
     def bytes_sent(self) -> int:
         """Payload bytes that this rank sent since the start: rows, weights and moments."""
-        return super().bytes_sent + self.reconciler.bytes_sent
+        return super().bytes_sent + self._bytes_apart
+
+    @property
+    def _bytes_apart(self) -> int:
+        """Bytes sent that the meter does not see."""
+        return self.reconciler.bytes_sent + (0 if self._halo is None else self._halo.bytes_sent)
 
     def _measured(self) -> dict[str, Any]:
-        sent, self._reconciled_bytes = self.reconciler.bytes_sent - self._reconciled_bytes, self.reconciler.bytes_sent
+        sent, self._metered_apart = self._bytes_apart - self._metered_apart, self._bytes_apart
         measured = super()._measured()
-        return measured | {"bytes_sent": measured["bytes_sent"] + sent}
+        measured |= {"bytes_sent": measured["bytes_sent"] + sent}
+        return measured if self._halo is None else measured | {"halo": self._halo.report()}
 
     def _step(self, epoch: int) -> float:
         """Take the steps of an epoch; return the mean loss of all ranks' steps."""
         torch.manual_seed((self.config.seed * 1_000_003 + self.shard.rank) * 1_000_003 + epoch)
         totals = torch.zeros(2, dtype=torch.float64)
+        if self._halo is not None:
+            self._halo.begin()
         self._task.start_epoch(epoch, self._answers)
-        for number, examples in enumerate(self._batches(epoch)):
+        batches = list(self._batches(epoch))
+        for number, examples in enumerate(batches):
             self._rate.move_to(epoch * self._num_steps + number)
             self._input.set_rate(self._rate.rate)
             totals += self._step_on(examples)
+        for _ in range(len(batches), self._num_steps):
+            self.reconciler.skip_step()
         if self._comes_together(epoch):
             self.reconciler.finish()
+        if self._halo is not None and self._is_kept(epoch):
+            self._halo.forget()
         sum_over_ranks(totals, self.shard.rank, self.shard.num_parts)
         return float(totals[0] / totals[1].clamp(min=1e-12))
 
@@ -179,14 +192,18 @@ class LocalTrainer(Trainer):
         self._take_step()
         return torch.stack([loss.detach(), weight.sum()]).double().cpu()
 
-    def _outputs(self, model: nn.Module, batch: Batch) -> Outputs:
-        """Run the layers of a model on a batch."""
+    def _outputs(self, model: nn.Module, batch: Batch, recall: Recall | None = None) -> Outputs:
+        """Run the layers of a model on a batch; halo rows that it does not compute are recalled."""
+        if recall is None and self._halo is not None:
+            recall = self._halo.recall
         h = self._input.rows(batch.rows)
         hidden = []
         for number, block in enumerate(batch.blocks):
             if number:
                 h = torch.relu(h)
                 hidden.append(h)
+                if recall is not None:
+                    h = recall(number, h, batch.recalled[number])
                 h = F.dropout(h, self.config.dropout, model.training)
             local = h
             if isinstance(block, StoredBlock):
@@ -209,9 +226,41 @@ class LocalTrainer(Trainer):
 
     def _comes_together(self, epoch: int) -> bool:
         """Return whether the epoch is looked at or kept, so that all ranks must have one model at its end."""
+        return self._is_kept(epoch) or (epoch + 1) % self.config.eval_every == 0
+
+    def _is_kept(self, epoch: int) -> bool:
+        """Return whether training may go on from the end of the epoch in another run, or ends there."""
         config = self.config
-        every = [config.eval_every, *([config.checkpoint_every] if config.checkpoint else [])]
-        return epoch + 1 == config.epochs or any((epoch + 1) % number == 0 for number in every)
+        return epoch + 1 == config.epochs or (bool(config.checkpoint) and (epoch + 1) % config.checkpoint_every == 0)
+
+    def _make_sampler(self, fanouts: list[int], device: torch.device | None) -> NeighbourSampler:
+        return NeighbourSampler(
+            self.shard,
+            fanouts,
+            None if self._stored is None else self.shard.manifest.aggregate,
+            seed=(self.config.seed, self.shard.rank),
+            dtype=self._dtype,
+            device=device,
+            recalls_halo=self._halo is not None,
+        )
+
+    def _make_halo(self, device: torch.device | None) -> HistoricalHalo | None:
+        config, plan = self.config, self.shard.plan
+        if self.local.halo is None or plan.num_parts == 1:
+            return None
+        widths = [config.hidden] * (config.layers - 1)
+        return HistoricalHalo(plan, widths, self.local.halo, self._hidden_of_shared, self._dtype, device)
+
+    @functools.cached_property
+    def _shared_batch(self) -> Batch:
+        """What the hidden layers of the rows that others hold copies of are computed on: all neighbours."""
+        assert self._halo is not None
+        hops = self.config.layers - 1 - (self._stored is not None)
+        return self._make_sampler([0] * hops, self._input.local().device).sample(self._halo.shared)
+
+    def _hidden_of_shared(self, recall: Recall) -> torch.Tensor:
+        self.model.eval()
+        return torch.relu(self._outputs(self.model, self._shared_batch, recall).logits)
 
     def _after_round(self) -> None:
         """Bring learned rows together, then correct the model."""

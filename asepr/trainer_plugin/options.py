@@ -11,6 +11,7 @@ import yaml
 from asepr.errors import TrainingError
 from asepr.trainer_plugin.local_train import LocalConfig
 from asepr.trainer_plugin.reconcile_average import AverageConfig
+from asepr.trainer_plugin.reconcile_halo import parse_halo
 from asepr.trainer_plugin.reconcile_losses import ContrastConfig, DistillConfig
 from asepr.trainer_plugin.train import TrainConfig
 
@@ -31,10 +32,12 @@ _LOCAL = {
     "distill_layers": 0.0,
     "contrast": 0.0,
     "contrast_batch": 0.0,
+    "halo": "none",
+    "halo_codec": "int8",
 }
 _EXCHANGE = ("exchange", "codec", "exact_every", "smoothing", "gradients")
 """Options of `TrainConfig` that say how halo rows and gradients travel, which local training does not send."""
-_NESTED = {"average", "distill", "contrast"}
+_NESTED = {"average", "distill", "contrast", "halo"}
 DEFAULTS: dict[str, Any] = {"mode": "exact", **_TRAIN, **_LOCAL}
 """Every option and its default; the type of the default is that of the option."""
 
@@ -70,6 +73,7 @@ def make_config(options: Mapping[str, Any]) -> TrainConfig | LocalConfig:
         ),
         distill=_distill(values["distill"], values["distill_layers"]),
         contrast=_contrast(values["contrast"], values["contrast_batch"]),
+        halo=parse_halo(values["halo"], values["halo_codec"], train.seed, train.timeout_s),
     )
 
 

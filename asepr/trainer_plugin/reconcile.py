@@ -113,7 +113,7 @@ class Reconciler:
         self._teacher: nn.Module | None = None
         self._previous: nn.Module | None = None
         self._common = _flat(model)
-        self._steps = 0
+        self._steps = self._waits = 0
         self._rank = dist.get_rank(group) if dist.is_initialized() else 0
         self._hook: Any = None
 
@@ -165,12 +165,20 @@ class Reconciler:
             pass
         _fill(_tensors(self.model), self._common)
 
+    def skip_step(self) -> None:
+        """Count a step that others take and this rank has nothing for: its rounds and refreshes stay with theirs."""
+        self._waits += 1
+        self._come_together()
+
     def _after_step(self) -> None:
         self._steps += 1
+        self._come_together()
+
+    def _come_together(self) -> None:
+        if self._steps + self._waits == self.sync_every:
+            self._reconcile(done=False)
         if self._halo is not None:
             self._halo.after_step()
-        if self._steps == self.sync_every:
-            self._reconcile(done=False)
 
     def _reconcile(self, done: bool) -> bool:
         """Run one round; return whether all ranks are done."""
@@ -187,7 +195,7 @@ class Reconciler:
                 self._correct()
                 self._common = _flat(self.model)
             self._keep_teacher()
-        self._steps = 0
+        self._steps = self._waits = 0
         return bool(finished.all())
 
     def _move(self, share: float, num_ranks: int) -> None:

@@ -143,10 +143,14 @@ class Batch:
     rows : int64 (n,)
         Local rows whose features are read.
     blocks : list of Block or StoredBlock, from the first layer to the last
+    recalled : list of int64 (h,)
+        Of each block: the halo rows, counted from 0, that it reads but that the block before does not
+        compute. They stand under those that it does.
     """
 
     rows: torch.Tensor
     blocks: list[Block | StoredBlock]
+    recalled: list[torch.Tensor]
 
 
 class NeighbourSampler:
@@ -164,6 +168,8 @@ class NeighbourSampler:
         Of degrees and weights: that of the model.
     device : torch.device, optional
         Where batches will be.
+    recalls_halo : bool
+        Leave halo rows that a hidden layer reads to be recalled, in place of computing them from what is here.
 
     Notes
     -----
@@ -181,7 +187,10 @@ class NeighbourSampler:
         seed: Sequence[int],
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
+        recalls_halo: bool = False,
     ) -> None:
+        self._recalls_halo = recalls_halo
+        self._num_inner = shard.num_inner
         self._fanouts = list(fanouts)
         self._stored = stored
         self._dtype = dtype
@@ -212,12 +221,24 @@ class NeighbourSampler:
         """
         self._is_hidden = None if hidden is None else hidden[self._order]
         blocks: list[Block | StoredBlock] = []
-        for fanout in reversed(self._fanouts):
-            block, rows = self._block(rows, fanout)
+        recalled: list[torch.Tensor] = []
+        for number, fanout in reversed(list(enumerate(self._fanouts))):
+            block, reached = self._block(rows, fanout)
+            is_first = number == 0 and self._stored is None
+            num_computed = len(reached) if is_first else self._num_computed(rows, reached)
+            rows = reached[:num_computed]
             blocks.insert(0, block)
+            recalled.insert(0, self._tensor(reached[num_computed:] - self._num_inner))
         if self._stored is not None:
             blocks.insert(0, StoredBlock(self._stored, self._degree("in", rows), self._degree("out", rows)))
-        return Batch(rows=self._tensor(rows), blocks=blocks)
+            recalled.insert(0, self._tensor(rows[:0]))
+        return Batch(rows=self._tensor(rows), blocks=blocks, recalled=recalled)
+
+    def _num_computed(self, rows: IdArray, reached: IdArray) -> int:
+        """Return how many of the rows reached are not recalled: all but the halo rows behind `rows`."""
+        if not self._recalls_halo:
+            return len(reached)
+        return len(rows) + int(np.searchsorted(reached[len(rows) :], self._num_inner))
 
     def _block(self, rows: IdArray, fanout: int) -> tuple[Block, IdArray]:
         """Return the sampled in-edges of some rows, and the rows that these read: themselves, then others."""

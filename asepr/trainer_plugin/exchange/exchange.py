@@ -292,6 +292,23 @@ class Exchange:
         self._channel("to copies", name).move(self._step or 0, outgoing, into)
         return local
 
+    def send_shared(self, shared: torch.Tensor, halo: torch.Tensor, name: str) -> None:
+        """Fill halo rows from their owners, in place, by a channel of the step; outside autograd.
+
+        Parameters
+        ----------
+        shared : (len(plan.send_rows), F)
+            The rows of `plan.send_rows`.
+        halo : (num_halo, F), contiguous
+            As it was where the schedule keeps rows and none came.
+        name : str
+            Of the channel.
+        """
+        first = self.plan.num_inner
+        outgoing = {peer.rank: shared[peer.send] for peer in self._targets}
+        into = {peer.rank: halo[peer.receive.start - first : peer.receive.stop - first] for peer in self._sources}
+        self._channel("to copies", name).move(self._step or 0, outgoing, into)
+
     def return_copies(self, local: torch.Tensor, name: str | None = None) -> torch.Tensor:
         """Do what `gather` does, outside autograd; exact unless a channel is named."""
         inner = local[: self.plan.num_inner].clone()

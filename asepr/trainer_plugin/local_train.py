@@ -246,7 +246,7 @@ class LocalTrainer(Trainer):
 
     def _make_halo(self, device: torch.device | None) -> HistoricalHalo | None:
         config, plan = self.config, self.shard.plan
-        if self.local.halo is None or plan.num_parts == 1:
+        if self.local.halo is None or plan.num_parts == 1 or config.layers == 1:
             return None
         widths = [config.hidden] * (config.layers - 1)
         return HistoricalHalo(plan, widths, self.local.halo, self._hidden_of_shared, self._dtype, device)

@@ -173,7 +173,7 @@ class HistoricalHalo:
 
     @torch.no_grad()
     def _refresh(self) -> None:
-        self._exchange.start_step(self.refreshes)
+        self._exchange.start_step(self._steps)
         last = self._compute(self._send_and_recall)
         self._send(len(self._rows), last)
         # The first rows are there at once; later ones with the next refresh.

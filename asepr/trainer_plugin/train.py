@@ -7,6 +7,7 @@ A process opens the manifest and one part alone. The printed lines are JSON, one
 
 import argparse
 import dataclasses
+import functools
 import json
 import sys
 from dataclasses import dataclass
@@ -292,9 +293,6 @@ class Trainer:
     def _train(self, report: Report) -> dict[str, Any]:
         """Train; return the last epoch's metrics."""
         config = self.config
-        self._rate = RateSchedule(self.optimizer, config.progress_config(), config.epochs, self._steps_per_epoch)
-        if self._rate_state:
-            self._rate.restore(self._rate_state)
         metrics: dict[str, Any] = {}
         for epoch in range(self._epoch, config.epochs):
             metrics = self._train_epoch(epoch)
@@ -307,6 +305,14 @@ class Trainer:
                 break
         self.graph.exchange.settle()
         return metrics
+
+    @functools.cached_property
+    def _rate(self) -> RateSchedule:
+        """The learning rate; how many steps an epoch has is known only after all ranks are set up."""
+        rate = RateSchedule(self.optimizer, self.config.progress_config(), self.config.epochs, self._steps_per_epoch)
+        if self._rate_state:
+            rate.restore(self._rate_state)
+        return rate
 
     def _train_epoch(self, epoch: int) -> dict[str, Any]:
         """Train one epoch, and evaluate where that is due; return its metrics."""

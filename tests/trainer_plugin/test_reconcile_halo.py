@@ -37,7 +37,7 @@ def follow(trainer: LocalTrainer) -> tuple[list[dict], list[np.ndarray]]:
             trainer._halo.begin()
             weights.append({name: value.numpy().copy() for name, value in trainer.model.state_dict().items()})
             with torch.no_grad():
-                batch = trainer._sampler.sample(trainer._rows)
+                batch = trainer._sampler.sample(trainer._examples)
                 logits.append(trainer._outputs(trainer.model, batch).logits.numpy())
             trainer._step(epoch)
     return weights, logits
@@ -48,7 +48,7 @@ def train_all(rank: int, folders: dict[str, Path]) -> dict:
     for name, folder in folders.items():
         trainer = LocalTrainer(open_shard(folder, rank), WHOLE)
         weights, logits = follow(trainer)
-        found[name] = weights, logits, trainer.shard.nid[trainer._rows], trainer._halo.report()
+        found[name] = weights, logits, trainer.shard.nid[trainer._examples], trainer._halo.report()
     # Batches of 4 in 3 to 9 training rows: some ranks have fewer than steps.
     small = LocalConfig(
         train=TrainConfig(epochs=3, hidden=HIDDEN, eval_every=2),

@@ -317,7 +317,7 @@ def train_command(
     bases: Annotated[int, typer.Option(help="rgcn: matrices that those of edge types are sums of; 0: own ones.")] = 8,
     decoder: Annotated[str, typer.Option(help="link: dot or distmult; empty: distmult for edge types.")] = "",
     negatives: Annotated[int, typer.Option(help="link: nodes that take the place of an end of each edge.")] = 64,
-    negatives_from: Annotated[str, typer.Option(help="link: these from the local part, or global.")] = "local",
+    negatives_from: Annotated[str, typer.Option(help="exact, link: these from the local part, or global.")] = "local",
     eval_negatives: Annotated[int, typer.Option(help="link: nodes that held-out edges are ranked among; 0: all.")] = 0,
     epochs: Annotated[int, typer.Option(help="Full-graph steps, or passes over the training rows of a part.")] = 30,
     layers: Annotated[int, typer.Option(help="Number of convolutions.")] = 2,
@@ -549,12 +549,17 @@ def _phases(values: dict[str, Any]) -> str:
     return ", ".join(f"{name} {seconds:.1f} s" for name, seconds in values["phase_seconds"].items())
 
 
+SCORES = {"acc": "accuracy", "f1": "micro-F1", "mrr": "mean reciprocal rank"}
+
+
 def _print_training(path: Path, values: dict[str, Any]) -> None:
+    best = next(name for name in values if name.startswith("best_test_"))
+    score = best.removeprefix("best_test_")
     print(
         f"{path}: {values['num_parts']} processes, {values['epoch'] + 1} epochs"
         f"{' (stopped early)' if values['stopped_early'] else ''}, loss {values['loss']:.4f}\n"
-        f"test accuracy {values['test_acc']:.4f}, validation {values['val_acc']:.4f}; "
-        f"at the best validation (epoch {values['best_epoch']}) test {values['best_test_acc']:.4f}\n"
+        f"test {SCORES[score]} {values[f'test_{score}']:.4f}, validation {values[f'val_{score}']:.4f}; "
+        f"at the best validation (epoch {values['best_epoch']}) test {values[best]:.4f}\n"
         f"last epoch {values['seconds']:.2f} s, rank 0 sent {values['bytes_sent'] / 1e6:.2f} MB"
     )
     moved = values["exchange"]

@@ -1,7 +1,5 @@
 """Which nodes are joined: edges are the training examples, held-out edges are ranked among all nodes."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,17 +15,6 @@ from asepr.trainer_plugin.task import Picked, Setting
 
 if TYPE_CHECKING:
     from asepr.trainer_plugin.shard_graph import ShardGraph
-
-POOL_BATCHES = 16
-"""Steps of local training whose worth of negatives from everywhere is fetched at the start of an epoch."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Far:
-    """Nodes from everywhere: int64 (k,), and their rows (k, width) when the epoch began."""
-
-    nid: torch.Tensor
-    rows: torch.Tensor
 
 
 class DotProduct(nn.Module):
@@ -79,7 +66,7 @@ class LinkTask:
     -----
     The nodes that take places are the same for all edges of a step, so that their rows are few. Drawn from
     everywhere, they depend on seed and epoch alone: full-graph training is then the same however the graph is
-    partitioned. In mini-batches they are as they were when the epoch began.
+    partitioned.
     Source of the loss: Ruffinelli, Broscheit, Gemulla, You can teach an old dog new tricks, 2020, section 2.
     """
 
@@ -106,7 +93,6 @@ class LinkTask:
         self._etype = self._tensor(etype)
         self._pair_of, self._num_pairs = _number_pairs(shard)
         self._nid = self._tensor(shard.nid)
-        self._far: _Far | None = None
 
     @property
     def _decoder_name(self) -> str:
@@ -126,7 +112,8 @@ class LinkTask:
                 output, self._shard.nid[: self._shard.num_inner], nid, self._shard.rank, self._shard.num_parts
             )
         else:
-            rows = self._draw_locally(np.random.default_rng((self._setting.seed, epoch, self._shard.rank)))
+            rng = np.random.default_rng((self._setting.seed, epoch, self._shard.rank))
+            rows = self._draw_locally(rng)
             nid, pool = self._nid[rows], output[rows]
         losses = self._losses(decoder, local[self._src], local[self._dst], torch.arange(len(self._src)), nid, pool)
         return losses.sum() / self._shard.manifest.num_edges
@@ -145,28 +132,22 @@ class LinkTask:
         """Return how many edges there are."""
         return float(len(examples))
 
-    def start_epoch(self, epoch: int, compute: Callable[[IdArray], torch.Tensor]) -> None:
-        """Draw negatives anew; fetch their rows where they come from everywhere."""
+    def start_epoch(self, epoch: int) -> None:
+        """Draw negatives anew."""
         self._rng = np.random.default_rng((self._setting.seed, epoch, self._shard.rank))
-        if self._link.negatives_from == "global":
-            nid = self._draw_globally((self._setting.seed, epoch), POOL_BATCHES * self._link.negatives)
-            mine = np.flatnonzero(np.isin(self._shard.nid[: self._shard.num_inner], nid.cpu().numpy()))
-            output = compute(mine.astype(np.int64))
-            rows = fetch_rows(output, self._shard.nid[mine], nid, self._shard.rank, self._shard.num_parts)
-            self._far = _Far(nid=nid, rows=rows.detach())
 
     def pick(self, examples: IdArray) -> Picked:
-        """Return the ends of some edges and, where they are drawn here, nodes to take their places.
+        """Return the ends of some edges and nodes of this part to take their places.
 
         The edges themselves, and any others between the same two nodes, are not looked at.
         """
         index = torch.from_numpy(examples)
         src, dst = self._src[index].cpu().numpy(), self._dst[index].cpu().numpy()
-        near = None if self._far is not None else self._draw_locally(self._rng).cpu().numpy()
+        near = self._draw_locally(self._rng).cpu().numpy()
         is_picked = np.zeros(self._num_pairs, dtype=np.bool_)
         is_picked[self._pair_of[examples]] = True
         return Picked(
-            rows=np.unique(np.concatenate([src, dst, *([] if near is None else [near])])),
+            rows=np.unique(np.concatenate([src, dst, near])),
             weight=torch.ones(len(examples), device=self._setting.device),
             examples=examples,
             negatives=near,
@@ -176,15 +157,12 @@ class LinkTask:
     def losses(self, output: torch.Tensor, decoder: nn.Module | None, picked: Picked) -> torch.Tensor:
         """Return the loss of each edge."""
         assert decoder is not None
+        assert picked.negatives is not None
         edges = torch.from_numpy(picked.examples)
         rows = self._tensor(picked.rows)
         src, dst = (output[torch.searchsorted(rows, ends[edges])] for ends in (self._src, self._dst))
-        if picked.negatives is not None:
-            near = self._tensor(picked.negatives)
-            return self._losses(decoder, src, dst, edges, self._nid[near], output[torch.searchsorted(rows, near)])
-        assert self._far is not None, "an epoch has begun"
-        chosen = self._tensor(self._rng.integers(0, len(self._far.nid), self._link.negatives))
-        return self._losses(decoder, src, dst, edges, self._far.nid[chosen], self._far.rows[chosen])
+        near = self._tensor(picked.negatives)
+        return self._losses(decoder, src, dst, edges, self._nid[near], output[torch.searchsorted(rows, near)])
 
     def _losses(
         self,

@@ -1,7 +1,7 @@
 """Ranks of held-out edges among pairs in which another node takes the place of an end."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +16,6 @@ from asepr.trainer_plugin.task import Setting
 
 if TYPE_CHECKING:
     from asepr.trainer_plugin.shard_graph import ShardGraph
-
-
-class HoldsOut(Protocol):
-    """A shard that keeps edges apart to be predicted."""
-
-    def held_out_edges(self, split: str) -> Any:
-        """Return a table of `src`, `dst`, `eid` and, where edges have types, `etype`; split is valid or test."""
 
 
 HITS = (1, 3, 10)
@@ -165,7 +158,7 @@ def _held_out(shard: "ShardGraph") -> IdArray:
     found = []
     for code, split in enumerate(HELD_OUT.values()):
         try:
-            table = cast(HoldsOut, shard).held_out_edges(split)
+            table = shard.held_out_edges(split)
         except ShardError as error:
             raise TrainingError(
                 f"{shard.path.parent}: must hold out edges to be predicted, got none; partition again with --edge-split"

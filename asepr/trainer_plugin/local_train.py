@@ -83,6 +83,16 @@ class LocalConfig:
                 f"replica_weight must be one of {', '.join(REPLICA_WEIGHTS)}, got '{self.replica_weight}'; "
                 "choose one of these"
             )
+        if self.distill is not None and self.distill.logits and self.train.task != "node":
+            raise TrainingError(
+                f"distillation on answers must come with task node, got {self.train.task}, whose answers are not one "
+                "class each; distill layers alone"
+            )
+        if self.train.negatives_from != "local":
+            raise TrainingError(
+                f"negatives_from {self.train.negatives_from} must come with mode exact, got mode local, where no rows "
+                "travel in a step; leave it out"
+            )
 
 
 class LocalTrainer(Trainer):
@@ -162,7 +172,7 @@ class LocalTrainer(Trainer):
         totals = torch.zeros(2, dtype=torch.float64)
         if self._halo is not None:
             self._halo.begin()
-        self._task.start_epoch(epoch, self._answers)
+        self._task.start_epoch(epoch)
         batches = list(self._batches(epoch))
         for number, examples in enumerate(batches):
             self._rate.move_to(epoch * self._num_steps + number)
@@ -275,12 +285,6 @@ class LocalTrainer(Trainer):
             self._server.zero_grad()
             self._find_gradients(rows, self.reconciler.round)
             self._server.step()
-
-    @torch.no_grad()
-    def _answers(self, rows: IdArray) -> torch.Tensor:
-        """Return the model's output of distinct local rows."""
-        self.model.eval()
-        return self._outputs(self.model, self._sampler.sample(rows)).logits
 
     def _agreed(self) -> dict[str, Any]:
         own = {name: value for name, value in dataclasses.asdict(self.local).items() if name != "train"}

@@ -1,7 +1,5 @@
 """Answers about nodes: one class, or any number of labels."""
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -68,7 +66,7 @@ class NodeTask:
         """Return the sum of the weights of rows."""
         return float(self._weight[examples].sum())
 
-    def start_epoch(self, epoch: int, compute: Callable[[IdArray], torch.Tensor]) -> None:
+    def start_epoch(self, epoch: int) -> None:
         """Do nothing."""
 
     def pick(self, examples: IdArray) -> Picked:

@@ -1,6 +1,5 @@
 """What a model is trained for: what every task offers, and what it is made from."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -141,8 +140,8 @@ class Task(Protocol):
     def weight_of(self, examples: IdArray) -> float:
         """Return what some examples count in all."""
 
-    def start_epoch(self, epoch: int, compute: Callable[[IdArray], torch.Tensor]) -> None:
-        """Begin a pass over the examples; `compute` gives the model's output of distinct rows. All ranks together."""
+    def start_epoch(self, epoch: int) -> None:
+        """Begin a pass over the examples."""
 
     def pick(self, examples: IdArray) -> Picked:
         """Return what a step on some examples computes."""

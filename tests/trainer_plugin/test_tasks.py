@@ -16,6 +16,7 @@ from sklearn.metrics import f1_score  # noqa: E402
 import asepr  # noqa: E402
 from asepr.errors import NodeSourceError, TrainingError  # noqa: E402
 from asepr.trainer_plugin.local_train import LocalConfig, LocalTrainer  # noqa: E402
+from asepr.trainer_plugin.reconcile_losses import DistillConfig  # noqa: E402
 from asepr.trainer_plugin.shard_graph import open_shard  # noqa: E402
 from asepr.trainer_plugin.train import TrainConfig, Trainer  # noqa: E402
 from tests.trainer_plugin.processes import run_ranks  # noqa: E402
@@ -187,6 +188,15 @@ def test_relational_convolutions_on_whole_batches_are_full_graph_training(tmp_pa
 def test_tasks_that_cannot_be(given: dict, message: str, tmp_path: Path):
     with pytest.raises(TrainingError, match=message):
         Trainer(open_shard(write(tmp_path / "d", 1), 0), options(**given))
+
+
+def test_what_goes_with_one_class_a_node_alone(tmp_path: Path):
+    with pytest.raises(TrainingError, match="distillation on answers must come with task node, got multilabel"):
+        LocalConfig(train=options(task="multilabel"), distill=DistillConfig())
+    with pytest.raises(TrainingError, match="negatives_from global must come with mode exact, got mode local"):
+        LocalConfig(train=options(task="link", negatives_from="global"))
+    with pytest.raises(TrainingError, match="predictions must come with task node or multilabel, got link"):
+        LocalConfig(train=options(task="link"), predictions=str(tmp_path))
 
 
 def test_one_label_a_node_is_not_several_and_untyped_edges_have_no_relations(tmp_path: Path):

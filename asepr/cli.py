@@ -86,7 +86,15 @@ def partition_command(
     weight: Annotated[str, typer.Option(help="Column of edge weights, read if there.")] = "weight",
     node_id: Annotated[str, typer.Option("--id", help="Column of node ids.")] = "id",
     label: Annotated[str, typer.Option(help="Column of labels, read if there.")] = "label",
-    split: Annotated[str, typer.Option(help="Column of train, val, test; read if there.")] = "split",
+    split: Annotated[
+        str,
+        typer.Option(
+            help="Column of train, val, test, read if there; or shares to draw, the same of each label: 0.8,0.1,0.1."
+        ),
+    ] = "split",
+    replace_split: Annotated[
+        bool, typer.Option("--replace-split", help="Draw the shares of --split though nodes have a split.")
+    ] = False,
     ntype: Annotated[str, typer.Option(help="Column of node types, read if there.")] = "ntype",
     feature_columns: Annotated[
         str, typer.Option(help="Feature columns of the node file, as a,b,c; empty: feat, features, feat_*.")
@@ -125,11 +133,14 @@ def _partition_config(given: dict[str, Any]) -> "PipelineConfig":
     from asepr.formats.node_sources import NodeColumns
     from asepr.pipeline import PipelineConfig
 
+    shares = _numbers(given["split"], "--split") if "," in given["split"] else None
     same = ("num_parts", "method", "layout", "imbalance", "replica_imbalance", "attr_weight", "seed", "num_nodes")
     return PipelineConfig(
         **{name: given[name] for name in (*same, "reduce_features", "ids")},
         **{name: given[name] for name in ("undirected", "add_reverse", "self_loops", "duplicates")},
         edge_split=None if given["edge_split"] is None else _numbers(given["edge_split"], "--edge-split"),
+        split=shares,
+        replace_split=given["replace_split"],
         balance=tuple(filter(None, given["balance"].split(","))),
         memory_bytes=_size(given["memory"]),
         capacities=_numbers(given["capacities"]),
@@ -138,7 +149,8 @@ def _partition_config(given: dict[str, Any]) -> "PipelineConfig":
         node_columns=NodeColumns(
             id=given["node_id"],
             features=tuple(filter(None, given["feature_columns"].split(","))),
-            **{name: given[name] for name in ("label", "split", "ntype")},
+            split="split" if shares else given["split"],
+            **{name: given[name] for name in ("label", "ntype")},
         ),
     )
 
@@ -511,14 +523,18 @@ def _print_plan(values: dict[str, Any]) -> None:
 
 
 def _print_partition(values: dict[str, Any]) -> None:
+    from asepr.census import census_lines
+
     print(
         f"{values['path']}: {values['num_nodes']:,} nodes and {values['num_edges']:,} edges in {values['num_parts']} "
         f"parts by {values['method']} ({values['layout']})\n"
         f"ids: {'mapped' if values['ids'] == 'map' else 'dense'}, {values['ids_reason']}\n"
         f"replication factor {values['replication_factor']:.3f}, edge cut {values['edge_cut']:.3f}, "
-        f"edge balance {values['edge_balance']:.3f}, replica balance {values['replica_balance']:.3f}\n"
-        f"{values['seconds']:.1f} s, peak {values['peak_rss_bytes'] / 1e6:.0f} MB; {_phases(values)}"
+        f"edge balance {values['edge_balance']:.3f}, replica balance {values['replica_balance']:.3f}"
     )
+    for line in census_lines(values["counts"]):
+        print(line)
+    print(f"{values['seconds']:.1f} s, peak {values['peak_rss_bytes'] / 1e6:.0f} MB; {_phases(values)}")
 
 
 def _print_export(path: Path, dest: Path, values: dict[str, Any]) -> None:
@@ -611,9 +627,25 @@ def _print_quality(path: Path, values: dict[str, Any]) -> None:
     for rank in range(len(sent)):
         parts.add_row(str(rank), *(_cell(column[rank]) for column in columns.values()))
     console.print(parts)
+    for title, by_type in (("Inner nodes by type", values["node_types"]), ("Edges by type", values["edge_types"])):
+        if by_type:
+            console.print(_type_table(title, by_type))
     if values["run"] is not None:
         run = values["run"]
         print(f"made in {run['seconds']:.1f} s, peak {run['peak_rss_bytes'] / 1e6:.0f} MB; {_phases(run)}")
+
+
+def _type_table(title: str, by_type: dict[str, list[int]]) -> Any:
+    """Return a table: a row a type, how many in all and in each part."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    table.add_column("type")
+    for name in ("all", *map(str, range(len(next(iter(by_type.values())))))):
+        table.add_column(name, justify="right")
+    for name, by_part in by_type.items():
+        table.add_row(name, *map(_cell, (sum(by_part), *by_part)))
+    return table
 
 
 def _cell(value: Any) -> str:

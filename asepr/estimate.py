@@ -63,7 +63,9 @@ def estimate_time(edges: Path | str, config: PipelineConfig, planned: Plan) -> T
         return TimeEstimate(seconds=0.0, sample_edges=0)
     read = _read_sample(edges, config)
     sample = _fold(read, planned, config.num_parts)
-    config = replace(config, num_nodes=None, memory_bytes=_memory_for(planned.form, sample, config))
+    # What rules make of edges is in the plan already, and a sample may be too small to split.
+    unruled: dict[str, Any] = dict.fromkeys((*config.edge_options(), "split"))
+    config = replace(config, num_nodes=None, memory_bytes=_memory_for(planned.form, sample, config), **unruled)
     reads = _Reads()
     with tempfile.TemporaryDirectory() as folder:
         # The first run loads kernels, or compiles them.

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from asepr.census import Census, TypeTally, take_census
 from asepr.contracts import (
     AGGREGATES,
     BALANCES,
@@ -23,6 +24,7 @@ from asepr.contracts import (
     Aggregate,
     Assignment,
     BalanceName,
+    ByteArray,
     Degrees,
     Duplicates,
     EdgeChunk,
@@ -62,7 +64,8 @@ from asepr.rules import FollowedFeatures, apply_rules, choose_rules
 from asepr.stream.aggregates import NeighbourAggregates
 from asepr.stream.attributes import ReducedFeatures, cluster_attributes
 from asepr.stream.degrees import count_degrees
-from asepr.stream.edge_rules import EdgeCounts, EdgeRules
+from asepr.stream.edge_rules import EdgeCounts, EdgeRules, check_fractions, disk_bytes
+from asepr.stream.node_split import draw_split
 from asepr.stream.scratch import ScratchDir
 
 CLUSTERS_PER_PART = 4
@@ -72,6 +75,8 @@ GIVEN = "given"
 QUALITY_ON_TOP = ("peak_replication", "label_divergence", "attribute_coherence", "attribute_coherence_whole")
 """Figures that a run states beside those of the manifest, which holds only what is the same on every machine."""
 ALREADY_NIDS = IdDecision(mode="dense", reason="edges in memory have nids")
+UNTOUCHED = EdgeCounts(edges_in=0)
+"""Stands in until rules for edges were applied."""
 NO_DEGREES = Degrees(in_degree=np.empty(0, np.int64), out_degree=np.empty(0, np.int64))
 """Stands in until edges are counted."""
 
@@ -125,6 +130,11 @@ class PipelineConfig:
     duplicates : "keep", "merge" or None
     edge_split : tuple of three fractions, or None
         Training, validation and test edges; the latter two are held out.
+    split : tuple of three fractions, or None
+        Draw training, validation and test nodes, the same shares of each label. None: as the graph description says,
+        else as nodes have it.
+    replace_split : bool
+        Draw a split though nodes have one.
     edge_columns, node_columns : EdgeColumns, NodeColumns
     chunk_edges : int
         Edges read at a time; no result depends on it.
@@ -149,6 +159,8 @@ class PipelineConfig:
     self_loops: SelfLoops | None = None
     duplicates: Duplicates | None = None
     edge_split: tuple[float, ...] | None = None
+    split: tuple[float, ...] | None = None
+    replace_split: bool = False
     edge_columns: EdgeColumns = field(default_factory=EdgeColumns)
     node_columns: NodeColumns = field(default_factory=NodeColumns)
     chunk_edges: int = CHUNK_EDGES
@@ -191,6 +203,8 @@ class PipelineConfig:
                 f"aggregate must be one of {', '.join(AGGREGATES)}, got '{self.aggregate}'; choose one of these"
             )
         choose_rules(self.edge_options(), {})
+        if self.split is not None:
+            check_fractions("split", self.split)
         if self.chunk_edges < 1:
             raise ConfigError(f"chunk_edges must be at least 1, got {self.chunk_edges}; leave it out")
         if self.capacities and (len(self.capacities) != self.num_parts or not min(self.capacities) > 0):
@@ -245,6 +259,10 @@ class PartitionResult:
         Whether ids were mapped, and why.
     peak_rss_bytes : int
         Peak resident memory of the whole process so far, interpreter and libraries included.
+    counts : Census
+        Nodes, edges, types and feature columns, as read and as in shards.
+    node_types, edge_types : dict of str to list of int, or None
+        Inner nodes, and edges, of each type in each part.
     """
 
     path: Path
@@ -254,6 +272,9 @@ class PartitionResult:
     phase_seconds: dict[str, float]
     phase_cpu_seconds: dict[str, float]
     peak_rss_bytes: int
+    counts: Census
+    node_types: dict[str, list[int]] | None
+    edge_types: dict[str, list[int]] | None
     ids: IdDecision = ALREADY_NIDS
 
     def to_dict(self) -> dict[str, Any]:
@@ -274,6 +295,9 @@ class PartitionResult:
             "phase_seconds": self.phase_seconds,
             "phase_cpu_seconds": self.phase_cpu_seconds,
             "peak_rss_bytes": self.peak_rss_bytes,
+            "counts": self.counts,
+            "node_types": self.node_types,
+            "edge_types": self.edge_types,
         }
 
 
@@ -334,6 +358,15 @@ def partition(
         clock.phase("measure")
         manifest = _manifest(config, graph, entries, assignment, config.method if given is None else GIVEN)
         quality = measure_quality(Shard(folder, rank, manifest) for rank in range(config.num_parts))
+        counts = take_census(
+            graph.counts,
+            graph.table,
+            graph.feature_columns,
+            graph.num_edge_types,
+            graph.edge_table.features,
+            quality,
+            Shard(folder, 0, manifest),
+        )
         kept = {name: value for name, value in quality.to_dict().items() if name in QUALITY_IN_MANIFEST}
         manifest = manifest.model_copy(update={"quality": kept})
         scratch.close()
@@ -343,6 +376,9 @@ def partition(
             phase_seconds=clock.seconds,
             phase_cpu_seconds=clock.cpu_seconds,
             peak_rss_bytes=peak_rss_bytes(),
+            counts=counts,
+            node_types=quality.node_types,
+            edge_types=quality.edge_types,
         )
         write_run_report(folder, report)
         write_manifest(folder, manifest)
@@ -364,7 +400,7 @@ def plan(
         As `partition`; CapacityError where the budget cannot work.
     """
     with tempfile.TemporaryDirectory() as folder, ScratchDir(Path(folder) / "scratch") as scratch:
-        return _make_plan(config, _open(config, edges, nodes, _path(features), scratch).source)
+        return _make_plan(config, _open(config, edges, nodes, _path(features), scratch))
 
 
 def inspect(path: Path | str) -> QualityReport:
@@ -434,7 +470,10 @@ class _Graph:
     node_types: tuple[str, ...] = ()
     edge_types: tuple[tuple[str, str, str], ...] = ()
     rules: EdgeRules = field(default_factory=EdgeRules)
-    counts: EdgeCounts | None = None
+    counts: EdgeCounts = UNTOUCHED
+    node_split: tuple[float, ...] | None = None
+    num_edge_types: int = 0
+    feature_columns: int = 0
 
 
 class _Clock:
@@ -500,8 +539,7 @@ def _read(
     graph = _open(config, edges, nodes, features, scratch)
     edge_table = graph.edge_table
     if edge_features is not None:
-        num_rows = graph.source.num_edges if graph.counts is None else graph.counts.edges_in
-        own = _open_edge_features(edge_features, num_rows)
+        own = _open_edge_features(edge_features, graph.counts.edges_in)
         rows = edge_table.input_row
         edge_table = replace(edge_table, features=own if rows is None else FollowedFeatures(own, rows))
     if config.aggregate is not None and graph.table.features is None:
@@ -510,12 +548,15 @@ def _read(
         raise CapacityError(
             f"num_parts must be at most {graph.table.num_nodes}, the nodes, got {config.num_parts}; ask for fewer parts"
         )
-    _check_disk(_make_plan(config, graph.source), scratch.path)
+    _check_disk(_make_plan(config, graph), scratch.path)
     source = _Observed(graph.source, clock.progress)
+    tally = TypeTally(source)
     return replace(
         graph,
         source=source,
-        degrees=count_degrees(source),
+        degrees=count_degrees(tally),
+        feature_columns=sum(f.width for f in (graph.table.features, *graph.table.features_by_type) if f is not None),
+        num_edge_types=len(tally.types) or min(len(graph.edge_types), source.num_edges),
         features=_reduced(config, graph.table.features, scratch),
         table=replace(
             graph.table,
@@ -533,6 +574,9 @@ def _open(
     scratch: ScratchDir,
 ) -> _Graph:
     graph = _open_input(config, edges, nodes, features, scratch)
+    table = graph.table
+    if graph.node_split:
+        table = replace(table, split=_drawn_split(config, table, graph.node_split))
     ruled = apply_rules(
         graph.source,
         graph.edge_table,
@@ -546,8 +590,23 @@ def _open(
         chunk_edges=config.chunk_edges,
     )
     return replace(
-        graph, source=ruled.source, edge_table=ruled.edge_table, edge_types=ruled.edge_types, counts=ruled.counts
+        graph,
+        source=ruled.source,
+        table=table,
+        edge_table=ruled.edge_table,
+        edge_types=ruled.edge_types,
+        counts=ruled.counts,
     )
+
+
+def _drawn_split(config: PipelineConfig, table: NodeTable, fractions: tuple[float, ...]) -> ByteArray:
+    check_fractions("split", fractions)
+    if table.split is not None and table.split.any() and not config.replace_split:
+        raise ConfigError(
+            f"split: nodes must have none where one is drawn, got one of {np.count_nonzero(table.split)} nodes; "
+            "leave the fractions out to keep it, or say --replace-split"
+        )
+    return draw_split(table.num_nodes, table.label, fractions, config.seed)
 
 
 def _open_input(
@@ -575,7 +634,14 @@ def _open_input(
     if source.num_nodes != table.num_nodes:
         raise EdgeSourceError(f"edges: num_nodes must be {table.num_nodes} as in the node file, got {source.num_nodes}")
     return _Graph(
-        source=source, degrees=NO_DEGREES, table=table, features=None, edge_table=EdgeTable(), ids=ids, rules=rules
+        source=source,
+        degrees=NO_DEGREES,
+        table=table,
+        features=None,
+        edge_table=EdgeTable(),
+        ids=ids,
+        rules=rules,
+        node_split=config.split,
     )
 
 
@@ -609,6 +675,7 @@ def _from_stored(config: PipelineConfig, graph: WholeGraph, ids: IdDecision, sto
         node_types=graph.node_types,
         edge_types=graph.edge_types,
         rules=choose_rules(config.edge_options(), own_rules),
+        node_split=config.split or own_rules.get("split"),
     )
 
 
@@ -671,9 +738,22 @@ def _open_edges(config: PipelineConfig, edges: Path | str | EdgeSource, table: N
     return open_edge_source(edges, config.edge_columns, num_nodes, config.chunk_edges)
 
 
-def _make_plan(config: PipelineConfig, source: EdgeSource) -> Plan:
+def _make_plan(config: PipelineConfig, graph: _Graph) -> Plan:
+    source = graph.source
     return make_plan(
-        source.num_nodes, source.num_edges, config.num_parts, config.method, config.layout, config.memory_bytes
+        source.num_nodes,
+        source.num_edges,
+        config.num_parts,
+        config.method,
+        config.layout,
+        config.memory_bytes,
+        rules_bytes=disk_bytes(
+            source.num_nodes,
+            graph.counts.edges_in,
+            graph.rules,
+            has_etype=source.has_etype,
+            has_weight=source.has_weight,
+        ),
     )
 
 
@@ -792,6 +872,7 @@ def _manifest(
             "ids": graph.ids.mode,
             "ids_reason": graph.ids.reason,
             **_rules_of(graph.rules),
+            **({"split": graph.node_split} if graph.node_split else {}),
         },
         quality={},
         parts=list(entries),
@@ -801,7 +882,7 @@ def _manifest(
         node_feature_widths=[0 if f is None else f.width for f in graph.table.features_by_type],
         id_maps=[id_map_entry(kept.path) for kept in graph.maps],
         held_out_sizes={}
-        if graph.counts is None or not graph.rules.edge_split
+        if not graph.rules.edge_split
         else {"valid": graph.counts.held_out_valid, "test": graph.counts.held_out_test},
     )
 

@@ -30,7 +30,7 @@ class RuledGraph:
     source: EdgeSource
     edge_table: EdgeTable
     edge_types: tuple[EdgeTypeName, ...]
-    counts: EdgeCounts | None
+    counts: EdgeCounts
 
 
 def choose_rules(given: Mapping[str, Any], described: Mapping[str, Any]) -> EdgeRules:
@@ -69,7 +69,8 @@ def apply_rules(
         Self-loops are to be added to edges with times; a share of the edge split gets no edge.
     """
     if rules.change_nothing:
-        return RuledGraph(source=source, edge_table=edge_table, edge_types=tuple(edge_types), counts=None)
+        counts = EdgeCounts(edges_in=source.num_edges)
+        return RuledGraph(source=source, edge_table=edge_table, edge_types=tuple(edge_types), counts=counts)
     if rules.self_loops == "add" and edge_table.time is not None:
         raise EdgeSourceError(
             "edges: self_loops must not be add where edges have times, which a loop has not; keep them"

@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from scipy import sparse
 
 import asepr
+from asepr.census import census_lines
 from asepr.errors import AseprError, ShardError
 from asepr.formats.arrow_io import map_columns, write_columns
 from asepr.formats.edge_sources import ArrayEdgeSource
@@ -119,3 +122,197 @@ def test_bad_fractions_leave_nothing_behind(tmp_path: Path):
     with pytest.raises(AseprError, match="edge_split must be three fractions"):
         asepr.partition(ArrayEdgeSource(SRC, DST, 60), tmp_path / "o", num_parts=2, edge_split=(0.5, 0.6, 0.1))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_went_in_and_what_came_out_is_stated(tmp_path: Path):
+    label = np.arange(60) % 4
+    pq.write_table(pa.table({"id": np.arange(60), "label": label, "ntype": np.arange(60) % 2}), tmp_path / "n.parquet")
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).random((60, 7), np.float32))
+    np.save(tmp_path / "e.npy", np.arange(500, dtype=np.float32)[:, None])
+    result = asepr.partition(
+        ArrayEdgeSource(SRC, DST, 60, etype=ETYPE),
+        tmp_path / "o",
+        num_parts=3,
+        nodes=tmp_path / "n.parquet",
+        features=tmp_path / "x.npy",
+        edge_features=tmp_path / "e.npy",
+        reduce_features=3,
+        add_reverse=True,
+        self_loops="add",
+        split=(0.5, 0.25, 0.25),
+    )
+    loops = np.unique(SRC[SRC == DST])
+    reverses = int(np.count_nonzero(SRC != DST))
+    assert result.counts == {
+        "nodes": {"in": 60, "out": 60},
+        "edges": {
+            "in": 500,
+            "reverses_added": reverses,
+            "self_loops_added": 60 - len(loops),
+            "out": 560 + reverses - len(loops),
+        },
+        "node_types": {"in": 2, "out": 2},
+        "edge_types": {"in": 7, "out": 7},
+        "feature_columns": {"in": 7, "out": 3},
+        "edge_feature_columns": {"in": 1, "out": 1},
+    }
+    assert result.node_types is not None
+    assert {name: sum(by_part) for name, by_part in result.node_types.items()} == {"0": 30, "1": 30}
+    assert result.edge_types is not None
+    forward = np.bincount(ETYPE, minlength=3)
+    back = np.bincount(ETYPE[SRC != DST], minlength=3)
+    assert [sum(by_part) for by_part in result.edge_types.values()] == [*forward, *back, 60 - len(loops)]
+    assert result.manifest.split_sizes == {"train": 30, "val": 15, "test": 15}
+    lines = [line.split(" in shards")[0] for line in census_lines(result.counts)]
+    assert lines[1].startswith(f"edges: 500 in + {reverses:,} reverses added + ")
+    assert lines[4] == "feature columns: 7 in -> 3"
+    for shard in open_all(tmp_path / "o", Shard):
+        assert shard.edge_features is not None
+        row = shard.input_row
+        assert shard.edge_features[:, 0].tolist() == np.where(row >= 0, row, 0).tolist()
+    assert asepr.verify(tmp_path / "o") == []
+
+
+def test_a_split_that_nodes_have_is_replaced_only_where_asked(tmp_path: Path):
+    table = pa.table({"id": np.arange(60), "split": ["train"] * 60})
+    pq.write_table(table, tmp_path / "n.parquet")
+    source = ArrayEdgeSource(SRC, DST, 60)
+    options: dict[str, Any] = {"num_parts": 2, "nodes": tmp_path / "n.parquet", "split": (0.5, 0.25, 0.25)}
+    with pytest.raises(AseprError, match="split: nodes must have none where one is drawn, got one of 60 nodes"):
+        asepr.partition(source, tmp_path / "o", **options)
+    result = asepr.partition(source, tmp_path / "o", replace_split=True, **options)
+    assert result.manifest.split_sizes == {"train": 30, "val": 15, "test": 15}
+
+
+DESCRIBED = """
+nodes:
+  - {type: user}
+  - {type: item}
+edges:
+  - {type: 'user:follows:user', files: [f.csv]}
+  - {type: 'user:buys:item', files: [b.csv]}
+"""
+
+
+def described(tmp_path: Path, more: str) -> Path:
+    (tmp_path / "f.csv").write_text("src,dst\na,b\nb,a\na,a\nb,c\nb,c\n")
+    (tmp_path / "b.csv").write_text("src,dst\na,x\nc,x\nc,y\nc,y\n")
+    (tmp_path / "graph.yaml").write_text(DESCRIBED + more)
+    return tmp_path / "graph.yaml"
+
+
+def named_edges(folder: Path) -> list[tuple[str, str, str]]:
+    """Return source, relation and target of all edges by their names in the input, in order of their eids."""
+    nodes = {row["nid"]: row["id"] for name in "abcxy" for row in asepr.lookup(folder, name)}
+    relations = [name[1] for name in Shard(folder, 0).manifest.edge_types]
+    found = edges_in_shards(folder, "etype")
+    return [(nodes[u], relations[t], nodes[v]) for _, (u, v, t) in sorted(found.items())]
+
+
+FOLLOWS = [("a", "follows", "b"), ("b", "follows", "a"), ("a", "follows", "a"), *[("b", "follows", "c")] * 2]
+BUYS = [("a", "buys", "x"), ("c", "buys", "x"), *[("c", "buys", "y")] * 2]
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("", FOLLOWS + BUYS),
+        (
+            "add_reverse: true",
+            FOLLOWS
+            + BUYS
+            + [("b", "rev_follows", "a"), ("a", "rev_follows", "b"), *[("c", "rev_follows", "b")] * 2]
+            + [("x", "rev_buys", "a"), ("x", "rev_buys", "c"), *[("y", "rev_buys", "c")] * 2],
+        ),
+        (
+            "undirected: true\nduplicates: merge\nself_loops: drop",
+            [
+                FOLLOWS[0],
+                FOLLOWS[1],
+                FOLLOWS[3],
+                *BUYS[:3],
+                ("c", "follows", "b"),
+                ("x", "rev_buys", "a"),
+                ("x", "rev_buys", "c"),
+                ("y", "rev_buys", "c"),
+            ],
+        ),
+        ("self_loops: add", FOLLOWS + BUYS + [(name, "self", name) for name in "bcxy"]),
+    ],
+)
+def test_a_description_says_what_its_edges_stand_for(tmp_path: Path, more: str, expected: list[tuple[str, str, str]]):
+    asepr.partition(described(tmp_path, more), tmp_path / "o", num_parts=2)
+    assert named_edges(tmp_path / "o") == expected
+    assert asepr.verify(tmp_path / "o") == []
+
+
+def test_options_go_before_the_description(tmp_path: Path):
+    path = described(tmp_path, "add_reverse: true\nduplicates: merge")
+    asepr.partition(path, tmp_path / "o", num_parts=2, add_reverse=False, self_loops="drop")
+    assert named_edges(tmp_path / "o") == [FOLLOWS[0], FOLLOWS[1], FOLLOWS[3], *BUYS[:3]]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("self_loops: remove", "line 8: self_loops: .* got 'remove'"),
+        ("edge_split: [0.5, 0.5]", "line 8: edge_split"),
+        ("edge_split: [0.5, 0.5, 0.5]", "edge_split must be three fractions"),
+        ("split: [0.5, 0.5, 0.5]", "split must be three fractions"),
+        ("undirected: true\nadd_reverse: true", "add_reverse must not come with undirected"),
+    ],
+)
+def test_a_description_with_rules_that_make_no_sense_is_refused(tmp_path: Path, more: str, message: str):
+    with pytest.raises(AseprError, match=message):
+        asepr.partition(described(tmp_path, more), tmp_path / "o", num_parts=2)
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_relation_of_the_name_of_reverses_is_refused(tmp_path: Path):
+    path = described(tmp_path, "add_reverse: true")
+    path.write_text(path.read_text().replace("user:buys:item", "user:rev_follows:user"))
+    with pytest.raises(AseprError, match="user:rev_follows:user must not be an edge type already"):
+        asepr.partition(path, tmp_path / "o", num_parts=2)
+
+
+@pytest.mark.parametrize("chunk_edges", [1, 7, 1000])
+def test_the_same_bytes_for_any_chunks(tmp_path: Path, chunk_edges: int):
+    weight = np.random.default_rng(0).random(500)
+    for name, size in (("a", chunk_edges), ("b", 64)):
+        asepr.partition(
+            ArrayEdgeSource(SRC, DST, 60, weight=weight, chunk_edges=size),
+            tmp_path / name,
+            num_parts=3,
+            undirected=True,
+            duplicates="merge",
+            self_loops="add",
+            edge_split=(0.8, 0.1, 0.1),
+            split=(0.8, 0.1, 0.1),
+            chunk_edges=size,
+            memory_bytes=200_000_000 + size,
+        )
+    ours, theirs = bytes_of(tmp_path / "a"), bytes_of(tmp_path / "b")
+    ours.pop("manifest.json"), theirs.pop("manifest.json")
+    assert ours == theirs
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.name != "report.json")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+@pytest.mark.parametrize("self_loops", ["keep", "drop"])
+def test_an_undirected_merged_graph_equals_scipy(tmp_path: Path, self_loops: Any):
+    weight = np.random.default_rng(1).integers(1, 9, 500)
+    source = ArrayEdgeSource(SRC, DST, 60, weight=weight)
+    out = tmp_path / "o"
+    asepr.partition(source, out, num_parts=2, undirected=True, duplicates="merge", self_loops=self_loops)
+    given = sparse.coo_array((weight, (SRC, DST)), shape=(60, 60)).tocsr()
+    loops = sparse.diags_array(given.diagonal(), dtype=np.int64)
+    expected = (given + given.T - loops - (loops if self_loops == "drop" else 0 * loops)).tocoo()
+    got = {(u, v): w for u, v, w in edges_in_shards(out, "weight").values()}
+    assert got == {
+        (u, v): w
+        for u, v, w in zip(expected.row.tolist(), expected.col.tolist(), expected.data.tolist(), strict=True)
+        if w
+    }

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from asepr.contracts import Duplicates, SelfLoops
 from asepr.errors import ConfigError
 from asepr.formats.edge_readers import EdgeColumns
 from asepr.formats.graph_files import EdgeFiles, EdgeTypeName, FilteredTable, GraphFiles, NodeFiles
@@ -56,6 +57,16 @@ class GraphDescription(_Entry):
 
     nodes: list[NodeEntry] = Field(min_length=1)
     edges: list[EdgeEntry] = Field(min_length=1)
+    undirected: bool | None = None
+    add_reverse: bool | None = None
+    self_loops: SelfLoops | None = None
+    duplicates: Duplicates | None = None
+    edge_split: tuple[float, float, float] | None = None
+    split: tuple[float, float, float] | None = None
+
+    def rules(self) -> dict[str, Any]:
+        """Return what is said of the graph as a whole: what edges stand for, and splits."""
+        return self.model_dump(exclude={"nodes", "edges"}, exclude_none=True)
 
 
 def is_description(location: Path | str) -> bool:
@@ -100,6 +111,7 @@ def read_description(path: Path) -> GraphFiles:
         node_types=tuple(names),
         edge_types=tuple(kinds),
         where=str(path),
+        rules=description.rules(),
     )
 
 

@@ -29,6 +29,10 @@ class RunReport(BaseModel):
         Time, and processor time of all threads, of each phase.
     peak_rss_bytes : int
         Peak resident memory of the whole process, interpreter and libraries included.
+    counts : dict of dict of int
+        Nodes, edges, types and feature columns: `in`, what was taken or added on the way, and `out`, in shards.
+    node_types, edge_types : dict of str to list of int, or None
+        Inner nodes, and edges, of each type in each part.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -37,6 +41,9 @@ class RunReport(BaseModel):
     phase_seconds: dict[str, float]
     phase_cpu_seconds: dict[str, float]
     peak_rss_bytes: int = Field(ge=0)
+    counts: dict[str, dict[str, int]] = {}
+    node_types: dict[str, list[int]] | None = None
+    edge_types: dict[str, list[int]] | None = None
 
 
 def write_run_report(folder: Path, report: RunReport) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from asepr.contracts import NO_LABEL, SPLIT_CODES
+from asepr.contracts import NO_LABEL, SPLIT_CODES, PartArray
 from asepr.formats.shard import Shard
 
 BLOCK_EDGES = 1 << 20
@@ -48,6 +48,8 @@ class QualityReport:
         Bytes of features of `inner` and `halo` rows.
     comm_matrix : list of list of int
         Entry [p][q]: rows that p sends to q in one exchange.
+    node_types, edge_types : dict of str to list of int, or None
+        Inner nodes, and edges, of each type in each part; None without types.
     """
 
     replication_factor: float
@@ -67,6 +69,8 @@ class QualityReport:
     train_nodes: list[int] | None
     feature_bytes: dict[str, list[int]]
     comm_matrix: list[list[int]]
+    node_types: dict[str, list[int]] | None = None
+    edge_types: dict[str, list[int]] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain numbers, lists and dicts."""
@@ -116,6 +120,8 @@ def measure_quality(shards: Iterable[Shard]) -> QualityReport:
             "halo": [count.row_bytes * count.halo for count in counts],
         },
         comm_matrix=[count.rows_sent for count in counts],
+        node_types=_by_type([count.node_types for count in counts]),
+        edge_types=_by_type([count.edge_types for count in counts]),
     )
 
 
@@ -142,6 +148,8 @@ class _Counts:
     rows_sent: list[int]
     labels: npt.NDArray[np.int64] | None
     directions: _Directions | None
+    node_types: dict[str, int] | None
+    edge_types: dict[str, int] | None
 
 
 def _count(shard: Shard) -> _Counts:
@@ -159,7 +167,34 @@ def _count(shard: Shard) -> _Counts:
         rows_sent=np.diff(shard.plan.send_offsets).tolist(),
         labels=_count_labels(shard),
         directions=_sum_directions(shard),
+        node_types=_count_types(shard.manifest.node_types, shard.ntype, shard.num_inner),
+        edge_types=_count_types([":".join(name) for name in shard.manifest.edge_types], shard.etype, shard.num_edges),
     )
+
+
+def _count_types(names: Sequence[str], codes: PartArray | None, num_rows: int) -> dict[str, int] | None:
+    """Count the first rows of each type, by name, or by code where types have no names; None without types."""
+    if codes is None:
+        return {names[0]: num_rows} if names else None
+    counted: dict[int, int] = {}
+    for start in range(0, num_rows, BLOCK_EDGES):
+        found, times = np.unique(codes[start : min(start + BLOCK_EDGES, num_rows)], return_counts=True)
+        for code, count in zip(found.tolist(), times.tolist(), strict=True):
+            counted[code] = counted.get(code, 0) + count
+    if names:
+        return {name: counted.get(code, 0) for code, name in enumerate(names)}
+    return {str(code): counted[code] for code in sorted(counted)}
+
+
+def _by_type(counts: Sequence[dict[str, int] | None]) -> dict[str, list[int]] | None:
+    """Turn counts by type of each part into counts by part of each type."""
+    known = [count for count in counts if count is not None]
+    if not known:
+        return None
+    names = list(dict.fromkeys(name for count in known for name in count))
+    if all(name.lstrip("-").isdigit() for name in names):
+        names.sort(key=int)
+    return {name: [count.get(name, 0) for count in known] for name in names}
 
 
 def _count_cut_edges(shard: Shard) -> int:

@@ -82,7 +82,15 @@ class Plan:
         }
 
 
-def make_plan(num_nodes: int, num_edges: int, num_parts: int, method: str, layout: Layout, memory_bytes: int) -> Plan:
+def make_plan(
+    num_nodes: int,
+    num_edges: int,
+    num_parts: int,
+    method: str,
+    layout: Layout,
+    memory_bytes: int,
+    rules_bytes: int = 0,
+) -> Plan:
     """Choose the form that the budget allows, and say what it holds.
 
     Parameters
@@ -92,6 +100,8 @@ def make_plan(num_nodes: int, num_edges: int, num_parts: int, method: str, layou
     layout : Layout
     memory_bytes : int
         Most bytes to hold beside interpreter and libraries.
+    rules_bytes : int
+        Disk for the edges that rules made.
 
     Returns
     -------
@@ -108,7 +118,8 @@ def make_plan(num_nodes: int, num_edges: int, num_parts: int, method: str, layou
             num_edges=num_edges,
             form=form,
             memory=_memory(num_nodes, num_edges, num_parts, method, form),
-            disk=_disk(num_nodes, num_edges, method, form),
+            disk=_disk(num_nodes, num_edges, method, form)
+            | ({"edges that rules made": rules_bytes} if rules_bytes else {}),
         )
         if plan.memory_bytes <= memory_bytes:
             return plan

@@ -136,12 +136,12 @@ class EdgeCounts:
     """What became of input edges: `edges_in` less all that were taken, and all that were added, is `edges`."""
 
     edges_in: int
-    self_loops_dropped: int
-    held_out_valid: int
-    held_out_test: int
-    merged: int
-    reverses_added: int
-    self_loops_added: int
+    self_loops_dropped: int = 0
+    held_out_valid: int = 0
+    held_out_test: int = 0
+    merged: int = 0
+    reverses_added: int = 0
+    self_loops_added: int = 0
 
     @property
     def edges(self) -> int:

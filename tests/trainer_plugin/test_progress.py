@@ -125,7 +125,7 @@ def stop_early(rank: int, folder: Path, checkpoints: Path, out: Path) -> list[tu
         epochs: list[int] = []
         summary = trainer.run(lambda metrics, epochs=epochs: epochs.append(metrics["epoch"]))
         with torch.no_grad():
-            logits = trainer.model(trainer.graph, trainer._features).numpy()
+            logits = trainer.model(trainer.graph, trainer._input.local()).numpy()
         weights = {name: value.numpy() for name, value in trainer.model.state_dict().items()}
         nid = trainer.shard.nid[: trainer.shard.num_inner].tolist()
         found.append((epochs, summary, weights, dict(zip(nid, logits, strict=True))))

@@ -42,9 +42,10 @@ def run_on_hosts(
         common = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(hosts), "MASTER_PORT": str(_free_port())}
         common["MASTER_ADDR"] = FIRST_HOST if is_apart else "127.0.0.1"
         workers = []
+        if is_apart:
+            # Before the block below: hosts that were there already are somebody else's, and stay.
+            _hosts(script, "up", hosts, mbit)
         try:
-            if is_apart:
-                _hosts(script, "up", hosts, mbit)
             for rank in range(hosts):
                 prefix = ["bash", str(script), "run", str(rank)] if is_apart else []
                 pin = functools.partial(os.sched_setaffinity, 0, {cores[rank % len(cores)]})

@@ -227,7 +227,7 @@ def test_a_model_that_diverges_is_not_the_best(tmp_path: Path):
     with torch.no_grad():
         trainer.model.decoder.relation.fill_(float("nan"))
     with pytest.raises(TrainingError, match="scores must be finite, got NaN or infinity"):
-        trainer._evaluate(0)
+        trainer._evaluate()
 
 
 def test_learned_rows_are_in_no_checkpoint(tmp_path: Path):

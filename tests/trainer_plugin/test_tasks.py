@@ -195,8 +195,8 @@ def test_what_goes_with_one_class_a_node_alone(tmp_path: Path):
         LocalConfig(train=options(task="multilabel"), distill=DistillConfig())
     with pytest.raises(TrainingError, match="negatives_from global must come with mode exact, got mode local"):
         LocalConfig(train=options(task="link", negatives_from="global"))
-    with pytest.raises(TrainingError, match="predictions must come with task node or multilabel, got link"):
-        LocalConfig(train=options(task="link"), predictions=str(tmp_path))
+    with pytest.raises(TrainingError, match="predictions are of classes, which task link has none of"):
+        options(task="link", predictions=str(tmp_path))
 
 
 def test_one_label_a_node_is_not_several_and_untyped_edges_have_no_relations(tmp_path: Path):

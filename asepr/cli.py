@@ -49,7 +49,10 @@ def partition_command(
         float | None, typer.Option(help="Worth of keeping to attribute clusters, in copies (asepr); 0: none.")
     ] = None,
     balance: Annotated[
-        str, typer.Option(help="What parts of an edge-cut are balanced in (asepr): nodes, and edges, train if named.")
+        str,
+        typer.Option(
+            help="What parts of an edge-cut are balanced in (asepr): nodes, and edges, train, types if named."
+        ),
     ] = "nodes,edges,train",
     memory: Annotated[str, typer.Option(help="Most memory beside interpreter and libraries, as 500MB or 2GB.")] = "4GB",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the run would hold, and stop.")] = False,

@@ -29,9 +29,11 @@ Aggregate: TypeAlias = Literal["mean", "sum", "gcn"]
 AGGREGATES: tuple[Aggregate, ...] = ("mean", "sum", "gcn")
 """What a shard may carry of each row's in-neighbours: see `asepr.stream.aggregates`."""
 
-BalanceName: TypeAlias = Literal["nodes", "edges", "train"]
-BALANCES: tuple[BalanceName, ...] = ("nodes", "edges", "train")
-"""What the parts of an edge-cut may be balanced in; `edges` are in-edges, which live with their destination."""
+BalanceName: TypeAlias = Literal["nodes", "edges", "train", "types"]
+BALANCES: tuple[BalanceName, ...] = ("nodes", "edges", "train", "types")
+USUAL_BALANCE: tuple[BalanceName, ...] = ("nodes", "edges", "train")
+"""What the parts of an edge-cut may be balanced in; `edges` are in-edges, which live with their destination;
+`types` are the nodes of each type."""
 
 SelfLoops: TypeAlias = Literal["keep", "drop", "add"]
 SELF_LOOPS: tuple[SelfLoops, ...] = ("keep", "drop", "add")
@@ -305,6 +307,7 @@ class PartitionProblem:
         What it is worth, in copies, to keep to attribute clusters; None: by the measured lift.
     train : bool (N,), or None where nodes have no split
         Training nodes, to be spread evenly.
+    ntype : int32 (N,), or None where there is one node type
     """
 
     source: EdgeSource
@@ -315,12 +318,13 @@ class PartitionProblem:
     imbalance: float
     seed: int
     scratch: Scratch
-    balance: tuple[BalanceName, ...] = BALANCES
+    balance: tuple[BalanceName, ...] = USUAL_BALANCE
     replica_imbalance: float = 0.10
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     attribute_cluster: PartArray | None = None
     attr_weight: float | None = None
     train: npt.NDArray[np.bool_] | None = None
+    ntype: PartArray | None = None
 
     def caps(self, total: int) -> IdArray:
         """Return int64 (K,): the most of `total` indivisible items that each part may hold."""

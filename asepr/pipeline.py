@@ -21,6 +21,7 @@ from asepr.contracts import (
     LAYOUTS,
     MAX_PARTS,
     SPLIT_CODES,
+    USUAL_BALANCE,
     Aggregate,
     Assignment,
     BalanceName,
@@ -104,8 +105,9 @@ class PipelineConfig:
         How far above its share of edges (vertex-cut) or nodes (edge-cut) a part may be.
     replica_imbalance : float, at least 0
         How far above its share of all copies a part of a vertex-cut by `asepr` should be.
-    balance : tuple of "nodes", "edges", "train"
-        What `asepr` balances the parts of an edge-cut in: always nodes, in-edges and training nodes if named.
+    balance : tuple of "nodes", "edges", "train", "types"
+        What `asepr` balances the parts of an edge-cut in: always nodes; in-edges, training nodes and the nodes of each
+        type if named.
     memory_bytes : int
         Most bytes to hold beside interpreter and libraries; decides the form of the method.
     attr_weight : float or None, at least 0
@@ -145,7 +147,7 @@ class PipelineConfig:
     layout: Layout = "vertex-cut"
     imbalance: float = 0.05
     replica_imbalance: float = 0.10
-    balance: tuple[BalanceName, ...] = BALANCES
+    balance: tuple[BalanceName, ...] = USUAL_BALANCE
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     attr_weight: float | None = None
     seed: int = 0
@@ -188,7 +190,8 @@ class PipelineConfig:
             raise ConfigError(f"attr_weight must be at least 0 and finite, got {self.attr_weight}; 0.25 is strong")
         if "nodes" not in self.balance or not set(self.balance) <= set(BALANCES):
             raise ConfigError(
-                f"balance must name nodes and may name edges, train, got '{','.join(self.balance)}'; mend the list"
+                f"balance must name nodes and may name edges, train, types, got '{','.join(self.balance)}'; "
+                "mend the list"
             )
         if self.memory_bytes < 1:
             raise ConfigError(f"memory_bytes must be positive, got {self.memory_bytes}; give a size such as 4GB")
@@ -804,6 +807,7 @@ def _assign(
         attribute_cluster=cluster,
         attr_weight=config.attr_weight,
         train=None if split is None else split == SPLIT_CODES["train"],
+        ntype=graph.table.ntype,
     )
     return partitioner.assign(problem)
 

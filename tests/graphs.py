@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from asepr.contracts import BALANCES, DEFAULT_MEMORY_BYTES, BalanceName, Layout, PartitionProblem, Scratch
+from asepr.contracts import DEFAULT_MEMORY_BYTES, USUAL_BALANCE, BalanceName, Layout, PartitionProblem, Scratch
 from asepr.formats.edge_sources import ArrayEdgeSource
 from asepr.stream.degrees import count_degrees
 
@@ -77,7 +77,8 @@ def problem(
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
     replica_imbalance: float = 0.10,
     attr_weight: float | None = None,
-    balance: tuple[BalanceName, ...] = BALANCES,
+    balance: tuple[BalanceName, ...] = USUAL_BALANCE,
+    ntype: np.ndarray | None = None,
 ) -> PartitionProblem:
     source = graph.source(chunk_edges)
     shares = np.array(capacities or [1.0] * num_parts)
@@ -96,6 +97,7 @@ def problem(
         replica_imbalance=replica_imbalance,
         attr_weight=attr_weight,
         balance=balance,
+        ntype=ntype,
     )
 
 

@@ -1,12 +1,16 @@
-"""Edge-cut: a multilevel partition of the nodes under caps on nodes, in-edges and training nodes."""
+"""Edge-cut: a multilevel partition of the nodes under caps on nodes, in-edges, training nodes and node types."""
 
 import numpy as np
 import numpy.typing as npt
 
 from asepr.contracts import IdArray, PartArray, PartitionProblem
+from asepr.errors import CapacityError
 from asepr.partition.adjacency import Adjacency, build_adjacency
 from asepr.partition.multilevel import Balance, Graph, MultilevelConfig, partition_graph
 from asepr.partition.node_caps import enforce_node_caps
+
+MAX_TYPES = 32
+"""A cap for each makes moves rare, and weights 8 bytes a node and type."""
 
 
 def partition_nodes(problem: PartitionProblem) -> PartArray:
@@ -19,8 +23,8 @@ def partition_nodes(problem: PartitionProblem) -> PartArray:
     Returns
     -------
     int32 (N,), in [0, K)
-        `problem.caps(N)` holds on nodes and no part is empty. In-edges, and training nodes where
-        there are any, are held to the same imbalance as far as moves of nodes can; a node with more
+        `problem.caps(N)` holds on nodes and no part is empty. In-edges, and training nodes and nodes of each
+        type where there are any, are held to the same imbalance as far as moves of nodes can; a node with more
         in-edges than a part may hold makes that impossible. What `problem.balance` leaves out is free.
 
     Notes
@@ -59,11 +63,29 @@ def _as_graph(adjacency: Adjacency, weight: IdArray) -> Graph:
 
 
 def _node_weights(problem: PartitionProblem) -> IdArray:
-    """Return int64 (N, 1 to 3): a node, and its in-edges and whether it is a training node where asked for."""
+    """Return int64 (N, W): a node, and, where asked for, its in-edges, whether it is a training node, its type."""
     in_degree = problem.degrees.in_degree
     columns = [np.ones(len(in_degree), dtype=np.int64)]
     if "edges" in problem.balance:
         columns.append(in_degree.astype(np.int64))
     if "train" in problem.balance and problem.train is not None and problem.train.any():
         columns.append(problem.train.astype(np.int64))
+    if "types" in problem.balance and problem.ntype is not None:
+        columns += [(problem.ntype == code).astype(np.int64) for code in _several(problem.ntype)]
     return np.ascontiguousarray(np.stack(columns, axis=1))
+
+
+def _several(ntype: PartArray) -> IdArray:
+    """Return the types that occur; one alone is all nodes, and says nothing.
+
+    Raises
+    ------
+    CapacityError
+        There are too many to balance each.
+    """
+    codes = np.unique(ntype)
+    if len(codes) > MAX_TYPES:
+        raise CapacityError(
+            f"balance may name types up to {MAX_TYPES} node types, got {len(codes)}; leave types out of --balance"
+        )
+    return codes if len(codes) > 1 else codes[:0]

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from asepr.errors import CapacityError
 from asepr.partition.metis import metis_owner
 from asepr.partition.node_partition import partition_nodes
 from asepr.partition.structural_prior import streamed_home, structural_home
@@ -57,6 +58,27 @@ def test_training_nodes_and_in_edges_are_balanced(scratch: ScratchDir, rng: np.r
     part = check(graph, 5, partition_nodes, scratch, train=train)
     for load in (np.bincount(part, weights=train), np.bincount(part[graph.dst])):
         assert load.max() / load.mean() <= 1.06
+
+
+def test_nodes_of_each_type_are_balanced_where_asked_for(scratch: ScratchDir):
+    graph = random_graph(3000, 18000)
+    # Types follow the structure, so that a good cut alone would keep them apart.
+    ntype = check(graph, 3, partition_nodes, scratch).astype(np.int32)
+    part = check(graph, 3, partition_nodes, scratch, ntype=ntype, balance=("nodes", "types"))
+    loads = [np.bincount(part[ntype == code], minlength=3) for code in range(3)]
+    assert max(load.max() / load.mean() for load in loads) <= 1.06
+    free = check(graph, 3, partition_nodes, scratch, ntype=ntype)
+    assert max((load := np.bincount(free[ntype == code], minlength=3)).max() / load.mean() for code in range(3)) > 1.5
+
+
+def test_more_types_than_can_be_balanced(scratch: ScratchDir):
+    graph = random_graph(200, 600)
+    with pytest.raises(CapacityError, match="balance may name types up to 32 node types, got 100"):
+        partition_nodes(
+            problem(
+                graph, 2, "edge-cut", scratch, ntype=np.arange(200, dtype=np.int32) % 100, balance=("nodes", "types")
+            )
+        )
 
 
 def test_what_need_not_be_balanced_lets_fewer_edges_be_cut(scratch: ScratchDir):

@@ -75,7 +75,7 @@ def _node_weights(problem: PartitionProblem) -> IdArray:
     return np.ascontiguousarray(np.stack(columns, axis=1))
 
 
-def _several(ntype: PartArray) -> IdArray:
+def _several(ntype: PartArray) -> PartArray:
     """Return the types that occur; one alone is all nodes, and says nothing.
 
     Raises

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -158,6 +159,51 @@ def test_rank_that_dies_or_stalls_ends_every_other_with_one_clear_line(
             rank.communicate()
 
 
+@pytest.fixture
+def two_hosts() -> Iterator[list[list[str]]]:
+    """Make two network namespaces with a cable between; yield how to run a command on each."""
+    names, ends = ([f"{kind}{os.getpid()}-{side}" for side in "ab"] for kind in ("asepr", "v"))
+    commands = [["netns", "add", name] for name in names]
+    commands += [["link", "add", ends[0], "type", "veth", "peer", "name", ends[1]]]
+    for side, (name, end) in enumerate(zip(names, ends, strict=True)):
+        commands += [["link", "set", end, "netns", name], ["-n", name, "link", "set", "lo", "up"]]
+        commands += [["-n", name, "addr", "add", f"10.79.0.{side + 1}/24", "dev", end]]
+        commands += [["-n", name, "link", "set", end, "up"]]
+    try:
+        for command in commands:
+            made = subprocess.run(["ip", *command], check=False, capture_output=True, text=True)
+            if made.returncode:
+                pytest.skip(f"hosts cannot be made: {made.stderr.strip()}")
+        environments = [f"GLOO_SOCKET_IFNAME={end}" for end in ends]
+        yield [["ip", "netns", "exec", name, "env", e] for name, e in zip(names, environments, strict=True)]
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="hosts need root and iproute2")
+@pytest.mark.parametrize("exchange", ["exact", "pipelined"])
+def test_link_that_goes_down_ends_every_rank_with_one_clear_line(
+    exchange: str, two_hosts: list[list[str]], tmp_path: Path
+):
+    folder, metrics = write(tmp_path / "d", 2), tmp_path / "metrics.jsonl"
+    options = ["--epochs", "1000000", "--timeout-s", "4", "--metrics", str(metrics), "--exchange", exchange]
+    ranks = start_by_hand([folder] * 2, options, hosts=two_hosts)
+    try:
+        _wait_for(metrics)
+        interface = two_hosts[1][-1].partition("=")[2]
+        subprocess.run([*two_hosts[1], "ip", "link", "set", interface, "down"], check=True)
+        for rank, process in enumerate(ranks):
+            _, errors = process.communicate(timeout=30)
+            assert process.returncode == 2, errors
+            (line,) = [line for line in errors.splitlines() if line.startswith("asepr: error")]
+            assert f"rank {rank}: every peer must answer within the timeout" in line
+    finally:
+        for process in ranks:
+            process.kill()
+            process.communicate()
+
+
 def test_machines_that_hold_only_their_own_part_whatever_their_rank(tmp_path: Path):
     folder = write(tmp_path / "d", 2)
     expected = launch(folder, TrainConfig(epochs=3, hidden=8))
@@ -182,13 +228,23 @@ def test_machine_with_too_few_parts(tmp_path: Path):
     assert "parts on this machine must be all 2 or one a process here, 1, got 0; copy part folders" in errors
 
 
-def start_by_hand(folders: list[Path], options: list[str], num_ranks: int = 0) -> list[subprocess.Popen]:
-    """Start one process a folder, as torchrun on machines of their own would."""
-    environment = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+def start_by_hand(
+    folders: list[Path], options: list[str], num_ranks: int = 0, hosts: list[list[str]] | None = None
+) -> list[subprocess.Popen]:
+    """Start one process a folder, as torchrun on machines of their own would; on hosts, where there are any."""
+    address = "127.0.0.1" if hosts is None else "10.79.0.1"
+    environment = os.environ | {"MASTER_ADDR": address, "MASTER_PORT": str(free_port())}
     environment |= {"WORLD_SIZE": str(num_ranks or len(folders))}
     return [
         subprocess.Popen(
-            [sys.executable, "-m", "asepr.trainer_plugin.train", str(folder), *options],
+            [
+                *(hosts[rank] if hosts else []),
+                sys.executable,
+                "-m",
+                "asepr.trainer_plugin.train",
+                str(folder),
+                *options,
+            ],
             env=environment | {"RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

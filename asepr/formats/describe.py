@@ -52,12 +52,11 @@ class Draft:
         notes = "".join(f"# {note}\n" for note in self.notes)
         # Copies, so that YAML does not refer from one entry to another.
         entries = {
-            what: [{key: list(v) if isinstance(v, list) else v for key, v in entry.items()} for entry in listed]
-            for what, listed in (("nodes", self.nodes), ("edges", self.edges))
+            what: [{key: list(v) if isinstance(v, list) else v for key, v in entry.items()} for entry in rows]
+            for what, rows in (("nodes", self.nodes), ("edges", self.edges))
         }
-        return (
-            "# A draft: check it, and rename the types.\n" + notes + yaml.safe_dump(entries, sort_keys=False, width=110)
-        )
+        listed = str(yaml.safe_dump(entries, sort_keys=False, width=110))
+        return f"# A draft: check it, and rename the types.\n{notes}{listed}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -107,7 +107,7 @@ def read_options(path: Path) -> dict[str, Any]:
 
 def write_options(config: TrainConfig | LocalConfig) -> str:
     """Return every option of a config and its value as YAML, which `read_options` and `make_config` take back."""
-    return yaml.safe_dump(flat_options(config), sort_keys=False)
+    return str(yaml.safe_dump(flat_options(config), sort_keys=False))
 
 
 def flat_options(config: TrainConfig | LocalConfig) -> dict[str, Any]:

@@ -63,8 +63,8 @@ def estimate_time(edges: Path | str, config: PipelineConfig, planned: Plan) -> T
         return TimeEstimate(seconds=0.0, sample_edges=0)
     read = _read_sample(edges, config)
     sample = _fold(read, planned, config.num_parts)
-    # What rules make of edges is in the plan already, and a sample may be too small to split.
-    unruled: dict[str, Any] = dict.fromkeys((*config.edge_options(), "split"))
+    # What rules make of edges is in the plan already, and a sample may be too small to split; it has no features.
+    unruled: dict[str, Any] = dict.fromkeys((*config.edge_options(), "split", "aggregate", "reduce_features"))
     config = replace(config, num_nodes=None, memory_bytes=_memory_for(planned.form, sample, config), **unruled)
     reads = _Reads()
     with tempfile.TemporaryDirectory() as folder:

@@ -742,7 +742,15 @@ def _open_edges(config: PipelineConfig, edges: Path | str | EdgeSource, table: N
 
 
 def _make_plan(config: PipelineConfig, graph: _Graph) -> Plan:
-    source = graph.source
+    source, features = graph.source, graph.table.features
+    rewritten = disk_bytes(
+        source.num_nodes,
+        graph.counts.edges_in,
+        graph.rules,
+        has_etype=source.has_etype,
+        has_weight=source.has_weight,
+    )
+    width = 0 if config.aggregate is None or features is None else config.reduce_features or features.width
     return make_plan(
         source.num_nodes,
         source.num_edges,
@@ -750,13 +758,7 @@ def _make_plan(config: PipelineConfig, graph: _Graph) -> Plan:
         config.method,
         config.layout,
         config.memory_bytes,
-        rules_bytes=disk_bytes(
-            source.num_nodes,
-            graph.counts.edges_in,
-            graph.rules,
-            has_etype=source.has_etype,
-            has_weight=source.has_weight,
-        ),
+        more_disk={"edges that rules made": rewritten, "aggregates of neighbours": 8 * width * source.num_nodes},
     )
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -68,3 +69,11 @@ def test_damaged_file_is_an_error_of_ours(edges: Path):
     edges.write_bytes(edges.read_bytes()[:100])
     with pytest.raises(TableError, match="must be a whole Parquet file"):
         estimate.estimate_time(edges, config, whole)
+
+
+def test_stored_aggregates_are_in_the_plan_and_not_in_the_sample(edges: Path, graph: Graph, tmp_path: Path):
+    np.save(tmp_path / "features.npy", np.ones((graph.num_nodes, 6), dtype=np.float32))
+    config = PipelineConfig(num_parts=2, aggregate="mean")
+    whole = plan(edges, config, features=tmp_path / "features.npy")
+    assert whole.disk["aggregates of neighbours"] == 8 * 6 * graph.num_nodes
+    assert estimate.estimate_time(edges, config, whole).seconds > 0

@@ -1,7 +1,9 @@
 """What a run will hold in memory and on disk, and which form of a method that allows."""
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from asepr.contracts import Layout, PartitionProblem
@@ -89,7 +91,7 @@ def make_plan(
     method: str,
     layout: Layout,
     memory_bytes: int,
-    rules_bytes: int = 0,
+    more_disk: Mapping[str, int] = MappingProxyType({}),
 ) -> Plan:
     """Choose the form that the budget allows, and say what it holds.
 
@@ -100,8 +102,8 @@ def make_plan(
     layout : Layout
     memory_bytes : int
         Most bytes to hold beside interpreter and libraries.
-    rules_bytes : int
-        Disk for the edges that rules made.
+    more_disk : mapping of str to int
+        Bytes of temporary files beside those of the method, by what they are; what takes none is left out.
 
     Returns
     -------
@@ -118,8 +120,7 @@ def make_plan(
             num_edges=num_edges,
             form=form,
             memory=_memory(num_nodes, num_edges, num_parts, method, form),
-            disk=_disk(num_nodes, num_edges, method, form)
-            | ({"edges that rules made": rules_bytes} if rules_bytes else {}),
+            disk=_disk(num_nodes, num_edges, method, form) | {name: size for name, size in more_disk.items() if size},
         )
         if plan.memory_bytes <= memory_bytes:
             return plan

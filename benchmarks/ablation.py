@@ -19,7 +19,7 @@ import numpy as np
 
 import asepr
 from benchmarks.common import GraphFiles, find_graphs, options, show
-from benchmarks.convergence import run_workers
+from benchmarks.hosts import run_on_hosts
 
 PLAIN = {
     "mode": "local",
@@ -102,7 +102,7 @@ def measure(graph: GraphFiles, chosen: argparse.Namespace, folder: Path, rows: l
             values |= {"batch": values["batch"] * max(chosen.parts)}
         if chosen.quick:
             values |= {"epochs": 2}
-        epochs = run_workers(path, values, case["parts"], 0, None)
+        epochs = run_on_hosts("benchmarks.convergence", [path, json.dumps(values)], case["parts"], 0, None)
         best = max(epochs, key=lambda epoch: epoch["val_acc"])
         rows.append(
             {

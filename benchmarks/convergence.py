@@ -242,7 +242,7 @@ def train_here(path: Path, values: dict[str, Any], out: Path) -> None:
     peak = int(over_ranks(size, [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024], "MAX")[0])
     for entry, state in zip(epochs, weights, strict=True):
         trainer.model.load_state_dict(state)
-        entry |= trainer._evaluate(entry["epoch"]) | {"peak_rss_bytes": peak}
+        entry |= trainer._evaluate() | {"peak_rss_bytes": peak}
     if rank == 0:
         out.write_text(json.dumps(epochs))
     if size > 1:

@@ -141,7 +141,7 @@ def train_here(shard: "ShardGraph", row: dict[str, Any], settings: dict[str, Any
         trainer._step(epoch)
         epochs.append(trainer._meter.stop())
         if row["kind"] == "accuracy" and epoch >= warm + config.epochs - LAST:
-            accuracy.append(trainer._evaluate(epoch)["test_acc"])
+            accuracy.append(trainer._evaluate()["test_acc"])
     exchange.settle()
     meet(size)
     on_wire = 0 if wire_before is None else (interface_bytes() or 0) - wire_before

@@ -36,5 +36,5 @@ def test_dropout_masks_differ_by_epoch_layer_and_seed():
 
 
 def test_unknown_model_lists_the_known():
-    with pytest.raises(TrainingError, match="model must be one of sage, sage-sum, gcn, gin, gat, got 'foo'"):
+    with pytest.raises(TrainingError, match="model must be one of sage, sage-sum, gcn, gin, gat, rgcn, got 'foo'"):
         StackedModel("foo", [3, 2])

@@ -454,6 +454,12 @@ def lookup(path: Path | str, original: str, node_type: str | None = None) -> lis
 
 def peak_rss_bytes() -> int:
     """Return the peak resident memory of this process in bytes."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # `ru_maxrss` of a program begins at what the process that started it held.
+        peak = next((line for line in status.read_text().splitlines() if line.startswith("VmHWM:")), None)
+        if peak is not None:
+            return int(peak.split()[1]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

@@ -86,9 +86,9 @@ def _rank_path(folder: Path, rank: int, epoch: int) -> Path:
 
 def _write(path: Path, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
     folder, unfinished = path.parent, path.parent / f".{path.name}"
-    check_folder(folder)
     tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         save_file(tensors, unfinished, metadata={"state": json.dumps(state, sort_keys=True)})
         with unfinished.open("rb") as file:
             os.fsync(file.fileno())

@@ -54,6 +54,9 @@ def partition_command(
             help="What parts of an edge-cut are balanced in (asepr): nodes, and edges, train, types if named."
         ),
     ] = "nodes,edges,train",
+    weigh_edges: Annotated[
+        bool, typer.Option("--weigh-edges", help="Cut little weight instead of few edges (edge-cut; asepr, metis).")
+    ] = False,
     memory: Annotated[str, typer.Option(help="Most memory beside interpreter and libraries, as 500MB or 2GB.")] = "4GB",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the run would hold, and stop.")] = False,
     seed: Annotated[int, typer.Option(help="Same input, options and seed: the same bytes.")] = 0,
@@ -81,7 +84,11 @@ def partition_command(
         str | None, typer.Option(help="keep, or merge edges of the same ends and type. [default: keep]")
     ] = None,
     edge_split: Annotated[
-        str | None, typer.Option(help="Hold out edges to be predicted: shares of train, val, test as 0.8,0.1,0.1.")
+        str | None,
+        typer.Option(
+            help="Hold out edges to be predicted: shares of train, val, test as 0.8,0.1,0.1; or the column that says "
+            "which; or an npz file of their rows."
+        ),
     ] = None,
     src: Annotated[str, typer.Option(help="Column of source ids.")] = "src",
     dst: Annotated[str, typer.Option(help="Column of destination ids.")] = "dst",
@@ -141,10 +148,11 @@ def _partition_config(given: dict[str, Any]) -> "PipelineConfig":
     return PipelineConfig(
         **{name: given[name] for name in (*same, "reduce_features", "ids")},
         **{name: given[name] for name in ("undirected", "add_reverse", "self_loops", "duplicates")},
-        edge_split=None if given["edge_split"] is None else _numbers(given["edge_split"], "--edge-split"),
+        edge_split=_edge_split(given["edge_split"]),
         split=shares,
         replace_split=given["replace_split"],
         balance=tuple(filter(None, given["balance"].split(","))),
+        weigh_edges=given["weigh_edges"],
         memory_bytes=_size(given["memory"]),
         capacities=_numbers(given["capacities"]),
         aggregate=given["aggregate"] or None,
@@ -156,6 +164,10 @@ def _partition_config(given: dict[str, Any]) -> "PipelineConfig":
             **{name: given[name] for name in ("label", "ntype")},
         ),
     )
+
+
+def _edge_split(given: str | None) -> "tuple[float, ...] | str | None":
+    return _numbers(given, "--edge-split") if given is not None and "," in given else given
 
 
 @app.command("inspect")
@@ -537,6 +549,8 @@ def _print_partition(values: dict[str, Any]) -> None:
     )
     for line in census_lines(values["counts"]):
         print(line)
+    if values["leaking_edges"]:
+        print(f"{values['leaking_edges']:,} edges join the ends of edges that the data hold out; they are kept")
     print(f"{values['seconds']:.1f} s, peak {values['peak_rss_bytes'] / 1e6:.0f} MB; {_phases(values)}")
 
 
@@ -600,6 +614,7 @@ def _print_quality(path: Path, values: dict[str, Any]) -> None:
     for name in (
         "replication_factor",
         "edge_cut",
+        "weight_cut",
         "edge_balance",
         "replica_balance",
         "peak_replication",

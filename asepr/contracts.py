@@ -161,7 +161,9 @@ class NodeTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeldOutEdges:
-    """Input edges that are kept for validation and test, H of them, in input order; no other edge joins their ends.
+    """Input edges that are kept for validation and test, H of them, in input order.
+
+    No other edge joins their ends where they were drawn; a split that came with the data may leave such edges.
 
     Attributes
     ----------
@@ -199,6 +201,8 @@ class EdgeTable:
     is_reverse : uint8 (E,), or None where no edge was reversed
         1 where the edge is the other direction of its input row.
     held_out : HeldOutEdges, or None
+    split : uint8 (rows of the input,), code in `SPLIT_CODES`, or None where the input does not say
+        What the input says of its own edges, before rules were applied; None afterwards.
     """
 
     time: npt.NDArray[Any] | None = None
@@ -206,6 +210,7 @@ class EdgeTable:
     input_row: IdArray | None = None
     is_reverse: ByteArray | None = None
     held_out: HeldOutEdges | None = None
+    split: ByteArray | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -308,6 +313,8 @@ class PartitionProblem:
     train : bool (N,), or None where nodes have no split
         Training nodes, to be spread evenly.
     ntype : int32 (N,), or None where there is one node type
+    weigh_edges : bool
+        What is cut counts by the weights of edges, which the source then has.
     """
 
     source: EdgeSource
@@ -325,6 +332,7 @@ class PartitionProblem:
     attr_weight: float | None = None
     train: npt.NDArray[np.bool_] | None = None
     ntype: PartArray | None = None
+    weigh_edges: bool = False
 
     def caps(self, total: int) -> IdArray:
         """Return int64 (K,): the most of `total` indivisible items that each part may hold."""

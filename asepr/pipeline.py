@@ -41,10 +41,13 @@ from asepr.contracts import (
 from asepr.errors import CapacityError, ConfigError, EdgeSourceError, NodeSourceError, OutputError
 from asepr.formats.edge_readers import EdgeColumns, find_ends
 from asepr.formats.edge_sources import CHUNK_EDGES, open_edge_source
-from asepr.formats.graph_files import EdgeFiles, GraphFiles, NodeFiles, StoredGraph, map_graph
+from asepr.formats.edge_splits import SUFFIX as EDGE_SPLIT_SUFFIX
+from asepr.formats.edge_splits import read_edge_split
+from asepr.formats.graph_files import EdgeFiles, GraphFiles, NodeFiles, StoredGraph, map_graph, read_splits
 from asepr.formats.graph_sources import WholeGraph, open_graph
 from asepr.formats.id_maps import find_node, write_part_ids
 from asepr.formats.ids import ID_MODES, IdDecision, IdMap, IdMode, decide_ids
+from asepr.formats.leaks import count_leaking
 from asepr.formats.locations import is_remote
 from asepr.formats.manifest import MAP_FOLDER, Manifest, PartEntry, id_map_entry, read_manifest, write_manifest
 from asepr.formats.node_sources import NodeColumns, open_features, open_node_table
@@ -70,10 +73,18 @@ from asepr.stream.node_split import draw_split
 from asepr.stream.scratch import ScratchDir
 
 CLUSTERS_PER_PART = 4
+WEIGHING_METHODS = ("asepr", "metis")
+"""Methods that look at what edges weigh, where asked to."""
 GIVEN = "given"
 """What the manifest says of a partition made elsewhere."""
 
-QUALITY_ON_TOP = ("peak_replication", "label_divergence", "attribute_coherence", "attribute_coherence_whole")
+QUALITY_ON_TOP = (
+    "weight_cut",
+    "peak_replication",
+    "label_divergence",
+    "attribute_coherence",
+    "attribute_coherence_whole",
+)
 """Figures that a run states beside those of the manifest, which holds only what is the same on every machine."""
 ALREADY_NIDS = IdDecision(mode="dense", reason="edges in memory have nids")
 UNTOUCHED = EdgeCounts(edges_in=0)
@@ -108,6 +119,8 @@ class PipelineConfig:
     balance : tuple of "nodes", "edges", "train", "types"
         What `asepr` balances the parts of an edge-cut in: always nodes; in-edges, training nodes and the nodes of each
         type if named.
+    weigh_edges : bool
+        Edge-cut by `asepr` or `metis`: cut little weight of edges instead of few edges.
     memory_bytes : int
         Most bytes to hold beside interpreter and libraries; decides the form of the method.
     attr_weight : float or None, at least 0
@@ -130,13 +143,14 @@ class PipelineConfig:
         Each edge gets a reverse, with a mark, and of a type of its own where edges have types.
     self_loops : "keep", "drop", "add" or None
     duplicates : "keep", "merge" or None
-    edge_split : tuple of three fractions, or None
-        Training, validation and test edges; the latter two are held out.
+    edge_split : tuple of three fractions, str, or None
+        Training, validation and test edges; the latter two are held out. A name: the column of edge files that says so,
+        or an npz file of arrays `train`, `val` and `test` of input rows.
     split : tuple of three fractions, or None
         Draw training, validation and test nodes, the same shares of each label. None: as the graph description says,
         else as nodes have it.
     replace_split : bool
-        Draw a split though nodes have one.
+        Draw a split though nodes, or edges, have one.
     edge_columns, node_columns : EdgeColumns, NodeColumns
     chunk_edges : int
         Edges read at a time; no result depends on it.
@@ -148,6 +162,7 @@ class PipelineConfig:
     imbalance: float = 0.05
     replica_imbalance: float = 0.10
     balance: tuple[BalanceName, ...] = USUAL_BALANCE
+    weigh_edges: bool = False
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     attr_weight: float | None = None
     seed: int = 0
@@ -160,7 +175,7 @@ class PipelineConfig:
     add_reverse: bool | None = None
     self_loops: SelfLoops | None = None
     duplicates: Duplicates | None = None
-    edge_split: tuple[float, ...] | None = None
+    edge_split: tuple[float, ...] | str | None = None
     split: tuple[float, ...] | None = None
     replace_split: bool = False
     edge_columns: EdgeColumns = field(default_factory=EdgeColumns)
@@ -193,6 +208,11 @@ class PipelineConfig:
                 f"balance must name nodes and may name edges, train, types, got '{','.join(self.balance)}'; "
                 "mend the list"
             )
+        if self.weigh_edges and (self.layout != "edge-cut" or self.method not in WEIGHING_METHODS):
+            raise ConfigError(
+                f"weigh_edges must come with layout edge-cut and method {' or '.join(WEIGHING_METHODS)}, got "
+                f"{self.layout} and {self.method}; copies of nodes weigh the same whatever their edges do"
+            )
         if self.memory_bytes < 1:
             raise ConfigError(f"memory_bytes must be positive, got {self.memory_bytes}; give a size such as 4GB")
         if not 0 <= self.seed < 2**31:
@@ -218,7 +238,9 @@ class PipelineConfig:
     def edge_options(self) -> dict[str, Any]:
         """Return what is asked of edges, None where nothing is said."""
         names = ("undirected", "add_reverse", "self_loops", "duplicates", "edge_split")
-        return {name: getattr(self, name) for name in names}
+        asked = {name: getattr(self, name) for name in names}
+        # What data say of the split leaves nothing to draw.
+        return asked | ({"edge_split": ()} if isinstance(self.edge_split, str) else {})
 
     def shares(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """Return float64 (K,): the share of the graph each part is meant to hold."""
@@ -288,6 +310,7 @@ class PartitionResult:
             "num_nodes": manifest.num_nodes,
             "num_edges": manifest.num_edges,
             "num_parts": manifest.num_parts,
+            "leaking_edges": manifest.leaking_edges,
             "method": manifest.method,
             "layout": manifest.layout,
             "ids": self.ids.mode,
@@ -371,7 +394,10 @@ def partition(
             Shard(folder, 0, manifest),
         )
         kept = {name: value for name, value in quality.to_dict().items() if name in QUALITY_IN_MANIFEST}
-        manifest = manifest.model_copy(update={"quality": kept})
+        leaking = 0
+        if _has_given_split(graph):
+            leaking = count_leaking([Shard(folder, r, manifest) for r in range(config.num_parts)], manifest.num_nodes)
+        manifest = manifest.model_copy(update={"quality": kept, "leaking_edges": leaking})
         scratch.close()
         clock.stop()
         report = RunReport(
@@ -553,6 +579,8 @@ def _read(
         edge_table = replace(edge_table, features=own if rows is None else FollowedFeatures(own, rows))
     if config.aggregate is not None and graph.table.features is None:
         raise ConfigError(f"aggregate must come with node features, got '{config.aggregate}' and none; give --features")
+    if config.weigh_edges and not graph.source.has_weight:
+        raise ConfigError("weigh_edges must come with weights of edges, got none; name their column with --weight")
     if config.num_parts > graph.table.num_nodes:
         raise CapacityError(
             f"num_parts must be at most {graph.table.num_nodes}, the nodes, got {config.num_parts}; ask for fewer parts"
@@ -583,12 +611,22 @@ def _open(
     scratch: ScratchDir,
 ) -> _Graph:
     graph = _open_input(config, edges, nodes, features, scratch)
-    table = graph.table
+    table, edge_table = graph.table, graph.edge_table
+    if isinstance(config.edge_split, str) and config.edge_split.endswith(EDGE_SPLIT_SUFFIX):
+        split = read_edge_split(Path(config.edge_split), graph.source.num_edges)
+        edge_table = replace(edge_table, split=split)
+    if edge_table.split is not None and graph.rules.edge_split:
+        if not config.replace_split:
+            raise ConfigError(
+                "edge_split: edges must have no split where one is drawn, got a column; leave the fractions out to "
+                "keep it, or say --replace-split"
+            )
+        edge_table = replace(edge_table, split=None)
     if graph.node_split:
         table = replace(table, split=_drawn_split(config, table, graph.node_split))
     ruled = apply_rules(
         graph.source,
-        graph.edge_table,
+        edge_table,
         graph.rules,
         scratch,
         node_types=graph.node_types,
@@ -626,10 +664,16 @@ def _open_input(
     scratch: ScratchDir,
 ) -> _Graph:
     rules = choose_rules(config.edge_options(), {})
-    ids, files = ALREADY_NIDS, None
-    whole = edges
+    ids, files, edge_table = ALREADY_NIDS, None, EdgeTable()
+    whole, column = edges, _split_column(config)
     if isinstance(edges, Path | str):
         whole = open_graph(edges, config.node_columns, config.edge_columns.weight) or edges
+    if column is not None and not isinstance(edges if whole is edges else whole, Path | str | GraphFiles):
+        raise ConfigError(
+            f"edge_split must be shares or an npz file where edges have no named columns, got '{column}'; give either"
+        )
+    if isinstance(whole, GraphFiles) and column is not None:
+        whole = replace(whole, edges=tuple(replace(table, split=column) for table in whole.edges))
     if isinstance(whole, GraphFiles | NumberedGraph):
         return _whole(config, whole, nodes, features, scratch)
     if isinstance(edges, Path | str):
@@ -640,6 +684,8 @@ def _open_input(
     table = open_node_table(nodes, features, config.node_columns, config.num_nodes, scratch)
     source = _open_edges(config, whole, table)
     table = table or NodeTable(num_nodes=source.num_nodes)
+    if files is not None:
+        edge_table = EdgeTable(split=read_splits(files, [0, source.num_edges], scratch))
     if source.num_nodes != table.num_nodes:
         raise EdgeSourceError(f"edges: num_nodes must be {table.num_nodes} as in the node file, got {source.num_nodes}")
     return _Graph(
@@ -647,11 +693,17 @@ def _open_input(
         degrees=NO_DEGREES,
         table=table,
         features=None,
-        edge_table=EdgeTable(),
+        edge_table=edge_table,
         ids=ids,
         rules=rules,
         node_split=config.split,
     )
+
+
+def _split_column(config: PipelineConfig) -> str | None:
+    """Return the column of edge tables that says which edges are held out, where one is asked for."""
+    named = config.edge_split
+    return named if isinstance(named, str) and not named.endswith(EDGE_SPLIT_SUFFIX) else None
 
 
 def _whole(
@@ -700,7 +752,9 @@ def _files(config: PipelineConfig, edges: Path | str, nodes: Path | str | None, 
         )
     return GraphFiles(
         nodes=(NodeFiles(tables=tables, columns=config.node_columns, features=features),),
-        edges=(EdgeFiles(table=table, columns=replace(config.edge_columns, src=src, dst=dst)),),
+        edges=(
+            EdgeFiles(table=table, columns=replace(config.edge_columns, src=src, dst=dst), split=_split_column(config)),
+        ),
     )
 
 
@@ -755,6 +809,7 @@ def _make_plan(config: PipelineConfig, graph: _Graph) -> Plan:
         graph.rules,
         has_etype=source.has_etype,
         has_weight=source.has_weight,
+        is_split=graph.edge_table.held_out is not None,
     )
     width = 0 if config.aggregate is None or features is None else config.reduce_features or features.width
     return make_plan(
@@ -816,6 +871,7 @@ def _assign(
         attr_weight=config.attr_weight,
         train=None if split is None else split == SPLIT_CODES["train"],
         ntype=graph.table.ntype,
+        weigh_edges=config.weigh_edges,
     )
     return partitioner.assign(problem)
 
@@ -883,8 +939,10 @@ def _manifest(
             "reduce_features": config.reduce_features,
             "ids": graph.ids.mode,
             "ids_reason": graph.ids.reason,
+            **({"weigh_edges": True} if config.weigh_edges else {}),
             **_rules_of(graph.rules),
             **({"split": graph.node_split} if graph.node_split else {}),
+            **({"edge_split": "of the data"} if _has_given_split(graph) else {}),
         },
         quality={},
         parts=list(entries),
@@ -894,9 +952,13 @@ def _manifest(
         node_feature_widths=[0 if f is None else f.width for f in graph.table.features_by_type],
         id_maps=[id_map_entry(kept.path) for kept in graph.maps],
         held_out_sizes={}
-        if not graph.rules.edge_split
+        if not graph.rules.edge_split and graph.edge_table.held_out is None
         else {"valid": graph.counts.held_out_valid, "test": graph.counts.held_out_test},
     )
+
+
+def _has_given_split(graph: _Graph) -> bool:
+    return graph.edge_table.held_out is not None and not graph.rules.edge_split
 
 
 def _rules_of(rules: EdgeRules) -> dict[str, Any]:

@@ -61,6 +61,8 @@ def apply_rules(
 ) -> RuledGraph:
     """Rewrite the edges of a graph as rules ask; nothing is touched where they ask for nothing.
 
+    The split of `edge_table`, where it has one, goes before shares to draw.
+
     Raises
     ------
     ConfigError
@@ -68,7 +70,7 @@ def apply_rules(
     EdgeSourceError
         Self-loops are to be added to edges with times; a share of the edge split gets no edge.
     """
-    if rules.change_nothing:
+    if rules.change_nothing and edge_table.split is None:
         counts = EdgeCounts(edges_in=source.num_edges)
         return RuledGraph(source=source, edge_table=edge_table, edge_types=tuple(edge_types), counts=counts)
     if rules.self_loops == "add" and edge_table.time is not None:
@@ -77,7 +79,7 @@ def apply_rules(
         )
     names = _names(rules, node_types, edge_types)
     codes = _codes(source, rules, node_types, type_offsets, edge_types, names)
-    made = rewrite_edges(source, rules, codes, scratch, seed=seed, memory_bytes=memory_bytes)
+    made = rewrite_edges(source, rules, codes, scratch, seed=seed, memory_bytes=memory_bytes, split=edge_table.split)
     held = made.held_out
     if held is not None and edge_table.time is not None:
         held = replace(held, time=_gather(edge_table.time, held.input_row, "held_time", scratch))

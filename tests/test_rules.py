@@ -106,7 +106,94 @@ def test_verify_finds_a_leak(tmp_path: Path):
         columns[name][0] = shard.nid[row]
         columns[f"{name}_row"][0] = row
     rewrite(out, path, columns)
-    assert any("no edge must join nodes whose edges are held out" in fault for fault in asepr.verify(out))
+    assert any("edges between nodes whose edges are held out must be 0" in fault for fault in asepr.verify(out))
+
+
+def split_files(tmp_path: Path) -> tuple[Path, Path, list[str]]:
+    """Write edges with a column `which`, and an npz of the same rows; return both and the column."""
+    which = np.random.default_rng(1).choice(["train", "val", "test"], len(SRC), p=[0.8, 0.1, 0.1]).tolist()
+    pq.write_table(pa.table({"src": SRC, "dst": DST, "which": which}), tmp_path / "edges.parquet")
+    rows = {name: np.flatnonzero(np.array(which) == name) for name in ("train", "val", "test")}
+    np.savez(tmp_path / "rows.npz", **rows)
+    return tmp_path / "edges.parquet", tmp_path / "rows.npz", which
+
+
+def held_rows(folder: Path, split: str) -> list[int]:
+    rows = [shard.held_out_edges(split).column("input_row").to_pylist() for shard in open_all(folder, Shard)]
+    return sorted(row for part in rows for row in part)
+
+
+@pytest.mark.parametrize("ids", ["dense", "map"])
+def test_a_split_of_the_data_is_taken_as_it_is(tmp_path: Path, ids: Any):
+    edges, rows, which = split_files(tmp_path)
+    asepr.partition(edges, tmp_path / "column", num_parts=3, edge_split="which", ids=ids, add_reverse=True)
+    result = asepr.partition(edges, tmp_path / "rows", num_parts=3, edge_split=str(rows), ids=ids, add_reverse=True)
+    assert bytes_of(tmp_path / "column") == bytes_of(tmp_path / "rows")
+    assert asepr.verify(tmp_path / "rows") == []
+    assert held_rows(tmp_path / "rows", "valid") == [row for row, name in enumerate(which) if name == "val"]
+    assert held_rows(tmp_path / "rows", "test") == [row for row, name in enumerate(which) if name == "test"]
+    pairs = [tuple(sorted(ends)) for ends in zip(SRC.tolist(), DST.tolist(), strict=True)]
+    held = {pair for pair, name in zip(pairs, which, strict=True) if name != "train"}
+    kept = [pair for pair, name in zip(pairs, which, strict=True) if name == "train"]
+    assert result.manifest.leaking_edges == sum((2 - (u == v)) * ((u, v) in held) for u, v in kept)
+
+
+def test_merging_keeps_what_the_data_hold_out_apart(tmp_path: Path):
+    table = {"src": [0, 0, 0, 1], "dst": [1, 1, 1, 2], "split": ["train", "val", "train", "test"]}
+    pq.write_table(pa.table(table), tmp_path / "e.parquet")
+    asepr.partition(tmp_path / "e.parquet", tmp_path / "o", num_parts=2, edge_split="split", duplicates="merge")
+    assert sorted(edges_in_shards(tmp_path / "o").values()) == [(0, 1)]
+    assert (held_rows(tmp_path / "o", "valid"), held_rows(tmp_path / "o", "test")) == ([1], [3])
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"test": [0]}, "must have an array 'val'"),
+        ({"val": [0], "test": [500]}, r"rows must be in \[0, 500\), got 500"),
+        ({"val": [0, 1], "test": [1]}, "once in all arrays"),
+        ({"val": [3, 3], "test": [1]}, "once in all arrays"),
+        ({"train": [5], "val": [0], "test": [1]}, "every row of 500 must be in an array, got none with row 2"),
+        ({"val": [0.5], "test": [1]}, "must be a flat array of whole numbers"),
+    ],
+)
+def test_a_bad_file_of_held_out_rows_is_refused(tmp_path: Path, arrays: dict[str, list[float]], message: str):
+    np.savez(tmp_path / "rows.npz", **{name: np.array(rows) for name, rows in arrays.items()})
+    with pytest.raises(AseprError, match=message):
+        asepr.partition(
+            ArrayEdgeSource(SRC, DST, 60), tmp_path / "o", num_parts=2, edge_split=str(tmp_path / "rows.npz")
+        )
+    (tmp_path / "rows.npz").write_bytes(b"no zip")
+    with pytest.raises(AseprError, match="must be an npz of arrays"):
+        asepr.partition(
+            ArrayEdgeSource(SRC, DST, 60), tmp_path / "o", num_parts=2, edge_split=str(tmp_path / "rows.npz")
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.npz"]
+
+
+def test_a_split_column_must_be_there_and_full(tmp_path: Path):
+    pq.write_table(pa.table({"src": [0, 1], "dst": [1, 0], "split": ["val", None]}), tmp_path / "e.parquet")
+    with pytest.raises(AseprError, match="row 1: split must be train, val or test, got none"):
+        asepr.partition(tmp_path / "e.parquet", tmp_path / "o", num_parts=1, edge_split="split")
+    with pytest.raises(AseprError, match="must have the column 'which'"):
+        asepr.partition(tmp_path / "e.parquet", tmp_path / "o", num_parts=1, edge_split="which")
+    with pytest.raises(AseprError, match="must be shares or an npz file where edges have no named columns"):
+        asepr.partition(ArrayEdgeSource(SRC, DST, 60), tmp_path / "o", num_parts=1, edge_split="which")
+
+
+def test_a_description_names_the_column_of_held_out_edges(tmp_path: Path):
+    path = described(tmp_path, "")
+    (tmp_path / "b.csv").write_text("src,dst,which\na,x,train\nc,x,test\nc,y,val\nc,y,train\n")
+    path.write_text(path.read_text().replace("files: [b.csv]", "files: [b.csv], split: which"))
+    result = asepr.partition(path, tmp_path / "o", num_parts=2)
+    assert named_edges(tmp_path / "o") == [*FOLLOWS, BUYS[0], BUYS[3]]
+    assert result.manifest.leaking_edges == 1, "c buys y twice"
+    assert asepr.verify(tmp_path / "o") == []
+    path.write_text(path.read_text() + "edge_split: [0.8, 0.1, 0.1]")
+    with pytest.raises(AseprError, match="edges must have no split where one is drawn"):
+        asepr.partition(path, tmp_path / "p", num_parts=2)
+    asepr.partition(path, tmp_path / "p", num_parts=2, edge_split=(0.4, 0.3, 0.3), replace_split=True)
+    assert Shard(tmp_path / "p", 0).manifest.leaking_edges == 0
 
 
 def rewrite(out: Path, path: Path, columns: dict[str, Any]) -> None:

@@ -45,6 +45,7 @@ class EdgeEntry(_Entry):
     dst: str = "dst"
     weight: str = "weight"
     time: str | None = None
+    split: str | None = None
 
     def name(self) -> EdgeTypeName:
         """Return the three names."""
@@ -104,6 +105,7 @@ def read_description(path: Path) -> GraphFiles:
                 dst_type=names.index(kinds[etype][2]),
                 etype=etype,
                 time=entry.time,
+                split=entry.split,
             )
             for etype, entry in enumerate(description.edges)
             for table in _edge_tables(path, entry)
@@ -183,7 +185,7 @@ def _node_files(path: Path, entry: NodeEntry) -> NodeFiles:
 
 def _edge_tables(path: Path, entry: EdgeEntry) -> Iterator[Table]:
     for table in _tables(path, entry.files, entry.where):
-        _require(path, entry.type, table, [entry.src, entry.dst, *([] if entry.time is None else [entry.time])])
+        _require(path, entry.type, table, [entry.src, entry.dst, *filter(None, (entry.time, entry.split))])
         yield table
 
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from asepr.contracts import (
     NO_LABEL,
     NO_LABELS,
+    SPLIT_CODES,
     ByteArray,
     EdgeTable,
     FeatureSource,
@@ -72,6 +73,8 @@ class EdgeFiles:
         Type of all edges of the table; None: as the column of edge types says, if there is one.
     time : str, optional
         Column of times: integers, floats or timestamps.
+    split : str, optional
+        Column of train, val, test.
     """
 
     table: Table
@@ -80,6 +83,7 @@ class EdgeFiles:
     dst_type: int = 0
     etype: int | None = None
     time: str | None = None
+    split: str | None = None
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -190,7 +194,7 @@ def map_graph(
     return StoredGraph(
         source=source,
         table=_read_nodes(files, offsets, scratch),
-        edge_table=EdgeTable(time=_store_times(files, firsts, scratch)),
+        edge_table=EdgeTable(time=_store_times(files, firsts, scratch), split=read_splits(files, firsts, scratch)),
         maps=tuple(mapper.maps),
         offsets=tuple(offsets) if files.node_types else (),
     )
@@ -311,10 +315,35 @@ def _store_times(files: GraphFiles, firsts: list[int], scratch: Scratch) -> npt.
     return _store(files, names, firsts, scratch, "time", dtype)
 
 
+def read_splits(files: GraphFiles, firsts: Sequence[int], scratch: Scratch) -> ByteArray | None:
+    """Return uint8 (E,): the code of each edge's split, training where a table has no column; None where none has one.
+
+    Parameters
+    ----------
+    files : GraphFiles
+    firsts : sequence of int
+        First edge of each table, and the number of edges.
+    scratch : Scratch
+
+    Raises
+    ------
+    TableError
+        A column is not there, or holds something else.
+    """
+    for edges in files.edges:
+        if edges.split is not None and edges.split not in edges.table.names:
+            raise EdgeSourceError(
+                f"{edges.table.name}: must have the column '{edges.split}' that edges are split by, "
+                f"got {', '.join(edges.table.names)}; name another, or give shares such as 0.8,0.1,0.1"
+            )
+    names = [edges.split for edges in files.edges]
+    return _store(files, names, firsts, scratch, "edge_split", np.uint8, default=SPLIT_CODES["train"])
+
+
 def _store(
     files: GraphFiles,
     names: Sequence[str | None],
-    firsts: list[int],
+    firsts: Sequence[int],
     scratch: Scratch,
     what: str,
     dtype: type[Any],

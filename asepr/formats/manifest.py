@@ -75,6 +75,7 @@ class Manifest(_Record):
     node_feature_widths: list[int] = []
     id_maps: list[IdMapEntry] = []
     held_out_sizes: dict[Literal["valid", "test"], int] = {}
+    leaking_edges: int = Field(default=0, ge=0)
 
     def model_post_init(self, context: Any) -> None:
         """Check what one field says of another."""

@@ -230,8 +230,8 @@ class Shard:
     def held_out_edges(self, split: str) -> pa.Table:
         """Return the edges kept for validation or test whose destination is owned here.
 
-        They are in no shard's edges, nor is any other edge between the same two nodes; degrees and partition know
-        nothing of them.
+        They are in no shard's edges; degrees and partition know nothing of them. Nor is any other edge between the same
+        two nodes, but where the split came with the data: the manifest's `leaking_edges` counts these.
 
         Parameters
         ----------

@@ -31,7 +31,7 @@ def metis_owner(problem: PartitionProblem) -> PartArray:
     The whole graph in memory, several times over. Source: Karypis, Kumar, A fast and high quality
     multilevel scheme for partitioning irregular graphs, 1998.
     """
-    adjacency = build_adjacency(problem.source)
+    adjacency = build_adjacency(problem.source, is_weighted=problem.weigh_edges)
     weight = None
     if problem.layout == "vertex-cut":
         weight = np.diff(adjacency.offsets) + 1
@@ -42,6 +42,7 @@ def metis_owner(problem: PartitionProblem) -> PartArray:
         imbalance=problem.imbalance,
         seed=problem.seed,
         node_weight=weight,
+        edge_weight=adjacency.multiplicity if problem.weigh_edges else None,
     )
     return enforce_node_caps(problem, adjacency, part)
 

@@ -24,6 +24,8 @@ class QualityReport:
         Copies of nodes over nodes, among nodes with an edge; 1 where there is no edge.
     edge_cut : float
         Fraction of edges whose ends have different owners; 0 where there is no edge.
+    weight_cut : float or None
+        The same of the weights of edges, which must not be negative; None where edges have none.
     edge_balance, replica_balance, node_balance, train_balance : float
         Largest over mean of: edges, local nodes (copies included), inner nodes, inner training nodes
         (None without a split).
@@ -54,6 +56,7 @@ class QualityReport:
 
     replication_factor: float
     edge_cut: float
+    weight_cut: float | None
     edge_balance: float
     replica_balance: float
     peak_replication: float
@@ -102,6 +105,7 @@ def measure_quality(shards: Iterable[Shard]) -> QualityReport:
     return QualityReport(
         replication_factor=replication,
         edge_cut=sum(count.cut_edges for count in counts) / max(sum(edges), 1),
+        weight_cut=_weight_cut([count.cut_weight for count in counts]),
         edge_balance=_balance(edges),
         replica_balance=replica_balance,
         peak_replication=replication * replica_balance,
@@ -139,6 +143,7 @@ class _Counts:
 
     edges: int
     cut_edges: int
+    cut_weight: npt.NDArray[np.float64] | None
     inner: int
     halo: int
     copies: int
@@ -158,6 +163,7 @@ def _count(shard: Shard) -> _Counts:
     return _Counts(
         edges=shard.num_edges,
         cut_edges=_count_cut_edges(shard),
+        cut_weight=_add_cut_weights(shard),
         inner=shard.num_inner,
         halo=shard.num_halo,
         copies=int(np.count_nonzero(has_edge)),
@@ -203,6 +209,27 @@ def _count_cut_edges(shard: Shard) -> int:
         block = slice(start, start + BLOCK_EDGES)
         cut += int(np.count_nonzero(shard.owner[shard.src[block]] != shard.owner[shard.dst[block]]))
     return cut
+
+
+def _add_cut_weights(shard: Shard) -> npt.NDArray[np.float64] | None:
+    """Return float64 (2,): what the edges between owners weigh, and all edges; None without weights."""
+    if shard.weight is None:
+        return None
+    totals = np.zeros(2)
+    for start in range(0, shard.num_edges, BLOCK_EDGES):
+        block = slice(start, start + BLOCK_EDGES)
+        is_cut = shard.owner[shard.src[block]] != shard.owner[shard.dst[block]]
+        weight = shard.weight[block]
+        totals += weight[is_cut].sum(dtype=np.float64), weight.sum(dtype=np.float64)
+    return totals
+
+
+def _weight_cut(weights: Sequence[npt.NDArray[np.float64] | None]) -> float | None:
+    known = [weight for weight in weights if weight is not None]
+    if not known:
+        return None
+    cut, total = np.sum(known, axis=0)
+    return float(cut / total) if total > 0 else 0.0
 
 
 def _count_labels(shard: Shard) -> npt.NDArray[np.int64] | None:

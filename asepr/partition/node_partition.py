@@ -1,7 +1,6 @@
 """Edge-cut: a multilevel partition of the nodes under caps on nodes, in-edges, training nodes and node types."""
 
 import numpy as np
-import numpy.typing as npt
 
 from asepr.contracts import IdArray, PartArray, PartitionProblem
 from asepr.errors import CapacityError
@@ -29,10 +28,10 @@ def partition_nodes(problem: PartitionProblem) -> PartArray:
 
     Notes
     -----
-    Parallel edges count once. A graph of up to `MultilevelConfig.whole_entries` adjacency entries
-    (half as many edges) goes to METIS as it is, and is then refined under all caps; a larger one is
-    contracted level by level first. The whole adjacency stays in memory, 8 bytes an edge, beside the
-    coarser levels. The result depends on the seed and not on the order of the edges.
+    Parallel edges count once, or as much as they weigh together where edges are weighed. A graph of up to
+    `MultilevelConfig.whole_entries` adjacency entries (half as many edges) goes to METIS as it is, and is then
+    refined under all caps; a larger one is contracted level by level first. The whole adjacency stays in memory, 8
+    bytes an edge, beside the coarser levels. The result depends on the seed and not on the order of the edges.
     """
     return partition_by_weights(problem, _node_weights(problem))
 
@@ -49,17 +48,20 @@ def partition_by_weights(problem: PartitionProblem, weight: IdArray) -> PartArra
     -------
     int32 (N,), in [0, K)
     """
-    adjacency = build_adjacency(problem.source)
+    adjacency = build_adjacency(problem.source, is_weighted=problem.weigh_edges)
     cap = np.stack([problem.caps(int(total)) for total in weight.sum(axis=0)], axis=1)
     balance = Balance(capacities=problem.capacities, cap=cap, imbalance=problem.imbalance)
-    part = partition_graph(_as_graph(adjacency, weight), balance, problem.seed, MultilevelConfig())
+    graph = _as_graph(adjacency, weight, has_weights=problem.weigh_edges)
+    part = partition_graph(graph, balance, problem.seed, MultilevelConfig())
     return enforce_node_caps(problem, adjacency, part)
 
 
-def _as_graph(adjacency: Adjacency, weight: IdArray) -> Graph:
-    # One value seen by all entries: unit weights then take no memory.
-    unit: npt.NDArray[np.int32] = np.broadcast_to(np.int32(1), adjacency.neighbour.shape)
-    return Graph(offsets=adjacency.offsets, neighbour=adjacency.neighbour, edge_weight=unit, weight=weight)
+def _as_graph(adjacency: Adjacency, weight: IdArray, *, has_weights: bool) -> Graph:
+    edge_weight = adjacency.multiplicity
+    if not has_weights:
+        # One value seen by all entries: unit weights then take no memory.
+        edge_weight = np.broadcast_to(np.int32(1), adjacency.neighbour.shape)
+    return Graph(offsets=adjacency.offsets, neighbour=adjacency.neighbour, edge_weight=edge_weight, weight=weight)
 
 
 def _node_weights(problem: PartitionProblem) -> IdArray:

@@ -3,7 +3,8 @@
 A graph is rewritten into temporary arrays once, before anything looks at it:
 
 1. self-loops are dropped, if asked;
-2. every pair of nodes is drawn into training, validation or test, if asked, with all edges between the two;
+2. every pair of nodes is drawn into training, validation or test, if asked, with all edges between the two; or edges
+   are where the data say;
 3. edges of training, and reverses of them where asked, whose ends and type are the same become one, if asked;
 4. what is left is numbered: input edges in their order, then reverses in the order of the edges that they reverse,
    then self-loops that are added, by node.
@@ -165,7 +166,14 @@ class RewrittenEdges:
 
 
 def rewrite_edges(
-    source: EdgeSource, rules: EdgeRules, codes: TypeCodes | None, scratch: Scratch, *, seed: int, memory_bytes: int
+    source: EdgeSource,
+    rules: EdgeRules,
+    codes: TypeCodes | None,
+    scratch: Scratch,
+    *,
+    seed: int,
+    memory_bytes: int,
+    split: ByteArray | None = None,
 ) -> RewrittenEdges:
     """Apply rules to the edges of the input.
 
@@ -180,6 +188,8 @@ def rewrite_edges(
         Of the draw of held-out edges, which depends on nothing else but the two nids and `edge_split`.
     memory_bytes : int
         Of which a bucket of duplicates takes a part.
+    split : uint8 (E,), optional
+        Code in `SPLIT_CODES` of each input edge; then none is drawn.
 
     Returns
     -------
@@ -188,7 +198,7 @@ def rewrite_edges(
     Raises
     ------
     EdgeSourceError
-        A share of `edge_split` gets no edge.
+        A share of `edge_split` gets no edge; an edge of `split` is in none of the three.
 
     Notes
     -----
@@ -197,7 +207,7 @@ def rewrite_edges(
     or memory.
     """
     flags = scratch.array("flags", (source.num_edges,), np.uint8)
-    dropped = _mark(source, rules, seed, flags)
+    dropped = _mark(source, rules, seed, flags, split)
     _check_split(rules, flags)
     before = _tally(flags, FORWARD | VALID | TEST)
     weights = _Weights()
@@ -216,9 +226,11 @@ def rewrite_edges(
     return _Filler(source, rules, codes, counts, scratch).fill(flags, weights, loops)
 
 
-def disk_bytes(num_nodes: int, num_edges: int, rules: EdgeRules, *, has_etype: bool, has_weight: bool) -> int:
+def disk_bytes(
+    num_nodes: int, num_edges: int, rules: EdgeRules, *, has_etype: bool, has_weight: bool, is_split: bool = False
+) -> int:
     """Return the most temporary disk that rewriting takes, of which the arrays stay until the run ends."""
-    if rules.change_nothing:
+    if rules.change_nothing and not is_split:
         return 0
     id_bytes = 4 if num_nodes < 2**31 else 8
     more = 4 * has_etype + 4 * has_weight
@@ -228,7 +240,7 @@ def disk_bytes(num_nodes: int, num_edges: int, rules: EdgeRules, *, has_etype: b
     return kept + merging
 
 
-def _mark(source: EdgeSource, rules: EdgeRules, seed: int, flags: ByteArray) -> int:
+def _mark(source: EdgeSource, rules: EdgeRules, seed: int, flags: ByteArray, split: ByteArray | None) -> int:
     """Fill `flags` of every input edge; return how many self-loops are dropped."""
     limits = _split_limits(source, rules, seed) if rules.edge_split else None
     dropped = 0
@@ -238,6 +250,14 @@ def _mark(source: EdgeSource, rules: EdgeRules, seed: int, flags: ByteArray) -> 
         if limits is not None:
             drawn = np.searchsorted(limits, hash_pairs(chunk.src, chunk.dst, seed))
             mark = np.array([FORWARD, VALID, TEST], dtype=np.uint8)[drawn]
+        if split is not None:
+            codes = split[chunk.first_eid : chunk.first_eid + len(chunk)]
+            if not codes.all():
+                row = chunk.first_eid + int(np.argmin(codes))
+                raise EdgeSourceError(
+                    f"edges: row {row}: split must be train, val or test, got none; fill it, or drop the row"
+                )
+            mark = np.array([0, FORWARD, VALID, TEST], dtype=np.uint8)[codes]
         if rules.reverses:
             mark[(mark == FORWARD) & ~is_loop] |= REVERSE
         if rules.self_loops == "drop":
@@ -380,10 +400,12 @@ def _merge_bucket(
         np.concatenate([etype[forward], back[reverse]]),
     )
     of_row = np.concatenate([forward, reverse])
+    # What a split of the data holds out is no duplicate of what it does not.
+    keys = (*ends, np.concatenate([mark[forward] & (VALID | TEST), np.zeros(len(reverse), np.uint8)]))
     # Stable: within a group input edges in their order, then reverses in that order.
-    order = np.lexsort(ends[::-1])
+    order = np.lexsort(keys[::-1])
     is_first = np.ones(len(order), dtype=np.bool_)
-    is_first[1:] = np.any([end[order[1:]] != end[order[:-1]] for end in ends], axis=0)
+    is_first[1:] = np.any([key[order[1:]] != key[order[:-1]] for key in keys], axis=0)
     gone = order[~is_first]
     lost = rows["row"][of_row[gone]]
     is_forward = gone < len(forward)

@@ -7,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asepr.contracts import Degrees
+from asepr.errors import EdgeSourceError
+from asepr.formats.edge_sources import ArrayEdgeSource
 from asepr.partition.adjacency import build_adjacency
 from asepr.partition.attribute_prior import agreement_lift, attribute_prior, pack_clusters
 from asepr.partition.hashing import dbh, hash_edges
@@ -32,6 +34,32 @@ def test_adjacency_equals_scipy(graph: Graph, chunk_edges: int):
     assert found.offsets.tolist() == expected.indptr.tolist()
     assert found.neighbour.tolist() == expected.indices.tolist()
     assert found.multiplicity.tolist() == expected.data.tolist()
+
+
+@given(graphs(), st.integers(1, 7), st.data())
+def test_a_weighted_adjacency_adds_up_what_edges_weigh(graph: Graph, chunk_edges: int, data: st.DataObject):
+    units = data.draw(st.lists(st.integers(1, 300), min_size=graph.num_edges, max_size=graph.num_edges))
+    weight = np.array(units, dtype=np.float32) / 4
+    source = ArrayEdgeSource(graph.src, graph.dst, graph.num_nodes, weight=weight, chunk_edges=chunk_edges)
+    expected: dict[tuple[int, int], float] = {}
+    for u, v, w in zip(graph.src.tolist(), graph.dst.tolist(), weight.tolist(), strict=True):
+        if u != v:
+            expected[u, v] = expected.get((u, v), 0) + w
+            expected[v, u] = expected.get((v, u), 0) + w
+    found = build_adjacency(source, is_weighted=True)
+    rows = np.repeat(np.arange(graph.num_nodes), np.diff(found.offsets))
+    assert list(zip(rows.tolist(), found.neighbour.tolist(), strict=True)) == sorted(expected)
+    if expected:
+        unit = found.multiplicity[0] / expected[sorted(expected)[0]]
+        wanted = np.array([expected[pair] for pair in sorted(expected)]) * unit
+        # A weight counts whole units of at most 1/128 of the mean, and at least one.
+        allowed = 1.01 + 0.02 * wanted.max()
+        np.testing.assert_allclose(found.multiplicity, wanted, atol=allowed)
+
+
+def test_a_negative_weight_is_refused():
+    with pytest.raises(EdgeSourceError, match="row 1: weight must not be negative"):
+        build_adjacency(ArrayEdgeSource([0, 1], [1, 2], weight=[1.0, -2.0]), is_weighted=True)
 
 
 def check_hdrf_choices(graph: Graph, found: list[int], k: int, cap: int) -> None:

@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from asepr import pipeline
+from asepr.errors import ConfigError
+from asepr.formats.edge_sources import ArrayEdgeSource
 from asepr.formats.shard import Shard, open_all
 from asepr.partition.methods import METHODS
 from tests.graphs import NAMED_GRAPHS, Graph, random_graph
@@ -172,3 +174,39 @@ def evaluate_with_kahip(graph: Graph, owner: np.ndarray, folder: Path) -> dict[s
     ]
     text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
     return {name.strip(): float(value) for name, value in re.findall(r"^([a-z ]+?)\s+([\d.]+)$", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("method", ["asepr", "metis"])
+def test_weighed_edges_are_cut_by_what_they_weigh(tmp_path: Path, rng: np.random.Generator, method: str):
+    """Heavy edges follow one grouping of the nodes, light ones, which are more, another."""
+    ends = rng.integers(0, 400, (2, 8000))
+    group, other = np.arange(400) % 4, np.arange(400) // 100
+    heavy = (group[ends[0]] == group[ends[1]]) & (rng.random(8000) < 0.4)
+    light = other[ends[0]] == other[ends[1]]
+    src, dst = ends[:, heavy | light]
+    weight = np.where(heavy, 20.0, 1.0)[heavy | light]
+    source = ArrayEdgeSource(src, dst, 400, weight=weight)
+    cut = {}
+    for weigh in (False, True):
+        out = tmp_path / str(weigh)
+        result = pipeline.partition(
+            source, out, num_parts=4, layout="edge-cut", method=method, weigh_edges=weigh, imbalance=0.1
+        )
+        owner = np.empty(400, dtype=np.int64)
+        for shard in open_all(out, Shard):
+            owner[shard.nid[: shard.num_inner]] = shard.rank
+        expected = weight[owner[src] != owner[dst]].sum() / weight.sum()
+        cut[weigh] = pipeline.inspect(out).weight_cut
+        assert cut[weigh] == pytest.approx(expected)
+        assert result.to_dict()["weight_cut"] == cut[weigh]
+    assert cut[True] < 0.1 < cut[False]
+
+
+def test_weighing_what_has_no_weight_or_no_cut_is_refused(tmp_path: Path):
+    graph = random_graph(20, 60)
+    with pytest.raises(ConfigError, match="weigh_edges must come with weights of edges"):
+        pipeline.partition(graph.source(), tmp_path / "o", num_parts=2, layout="edge-cut", weigh_edges=True)
+    for options in ({"layout": "vertex-cut"}, {"layout": "edge-cut", "method": "hdrf"}):
+        with pytest.raises(ConfigError, match="weigh_edges must come with layout edge-cut and method asepr or metis"):
+            pipeline.PipelineConfig(num_parts=2, weigh_edges=True, **options)
+    assert not (tmp_path / "o").exists()

@@ -41,6 +41,9 @@ def partition_command(
     edge_features: Annotated[Path | None, typer.Option(help="Edge features: npy (E, F) or scipy CSR npz.")] = None,
     method: Annotated[str, typer.Option(help="asepr, random, dbh, hdrf or metis.")] = "asepr",
     layout: Annotated[str, typer.Option(help="vertex-cut or edge-cut.")] = "vertex-cut",
+    halo_hops: Annotated[
+        int, typer.Option(help="Depth of halos (edge-cut): that many layers need no exchange of rows.")
+    ] = 1,
     imbalance: Annotated[float, typer.Option(help="How far a part may exceed its share: 0.05 is 5 %.")] = 0.05,
     replica_imbalance: Annotated[
         float, typer.Option(help="How far a part of a vertex-cut should exceed its share of copies (asepr).")
@@ -144,7 +147,17 @@ def _partition_config(given: dict[str, Any]) -> "PipelineConfig":
     from asepr.pipeline import PipelineConfig
 
     shares = _numbers(given["split"], "--split") if "," in given["split"] else None
-    same = ("num_parts", "method", "layout", "imbalance", "replica_imbalance", "attr_weight", "seed", "num_nodes")
+    same = (
+        "num_parts",
+        "method",
+        "layout",
+        "halo_hops",
+        "imbalance",
+        "replica_imbalance",
+        "attr_weight",
+        "seed",
+        "num_nodes",
+    )
     return PipelineConfig(
         **{name: given[name] for name in (*same, "reduce_features", "ids")},
         **{name: given[name] for name in ("undirected", "add_reverse", "self_loops", "duplicates")},

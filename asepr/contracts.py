@@ -355,6 +355,9 @@ class Assignment:
         Bit p of row v is set where part p holds an edge of node v, or owns v.
     edge_part : int16 (E,) in input order, or None
         None means `owner[dst]`, which is what the edge-cut layout always is.
+    whole : uint64 (N, ceil(K / 64)), or None where halos are one hop deep
+        Bit p of row v is set where part p holds all in-edges of node v: its owner, and the parts that hold v fewer hops
+        away than halos are deep.
     """
 
     layout: Layout
@@ -362,6 +365,7 @@ class Assignment:
     owner: PartArray
     copies: CopyBits
     edge_part: EdgePartArray | None = None
+    whole: CopyBits | None = None
 
     def part_of(self, chunk: EdgeChunk) -> EdgePartArray:
         """Return int16 (E_chunk,): the part of each edge of the chunk."""

@@ -61,6 +61,7 @@ from asepr.formats.verify import find_faults
 from asepr.partition.edge_buckets import bucket_edges, bucket_held_out
 from asepr.partition.given import GivenParts
 from asepr.partition.halo import HaloIndex
+from asepr.partition.hops import bucket_outer_edges, widen_halos
 from asepr.partition.methods import get_method
 from asepr.partition.metrics import QualityReport, measure_quality
 from asepr.partition.plan import Plan, make_plan
@@ -73,6 +74,7 @@ from asepr.stream.node_split import draw_split
 from asepr.stream.scratch import ScratchDir
 
 CLUSTERS_PER_PART = 4
+MOST_CLASSES = 1 << 20
 WEIGHING_METHODS = ("asepr", "metis")
 """Methods that look at what edges weigh, where asked to."""
 GIVEN = "given"
@@ -112,6 +114,8 @@ class PipelineConfig:
     method : str
         A name in `asepr.partition.methods.METHODS`.
     layout : "vertex-cut" or "edge-cut"
+    halo_hops : int, at least 1
+        How many hops deep the halos of an edge-cut are: each part holds what its inner nodes need for as many layers.
     imbalance : float, at least 0
         How far above its share of edges (vertex-cut) or nodes (edge-cut) a part may be.
     replica_imbalance : float, at least 0
@@ -159,6 +163,7 @@ class PipelineConfig:
     num_parts: int
     method: str = "asepr"
     layout: Layout = "vertex-cut"
+    halo_hops: int = 1
     imbalance: float = 0.05
     replica_imbalance: float = 0.10
     balance: tuple[BalanceName, ...] = USUAL_BALANCE
@@ -197,6 +202,11 @@ class PipelineConfig:
             raise ConfigError(f"ids must be one of {', '.join(ID_MODES)}, got '{self.ids}'; choose one of these")
         if not 1 <= self.num_parts <= MAX_PARTS:
             raise ConfigError(f"num_parts must be in [1, {MAX_PARTS}], got {self.num_parts}; ask for fewer or more")
+        if self.halo_hops < 1 or (self.halo_hops > 1 and self.layout != "edge-cut"):
+            raise ConfigError(
+                f"halo_hops must be at least 1, and 1 unless the layout is edge-cut, got {self.halo_hops} and "
+                f"{self.layout}; ask for --layout edge-cut"
+            )
         if not 0 <= self.imbalance < 100:
             raise ConfigError(f"imbalance must be in [0, 100), got {self.imbalance}; 0.05 allows 5 % above the share")
         if not self.replica_imbalance >= 0:
@@ -612,6 +622,7 @@ def _open(
 ) -> _Graph:
     graph = _open_input(config, edges, nodes, features, scratch)
     table, edge_table = graph.table, graph.edge_table
+    _check_labels(table)
     if isinstance(config.edge_split, str) and config.edge_split.endswith(EDGE_SPLIT_SUFFIX):
         split = read_edge_split(Path(config.edge_split), graph.source.num_edges)
         edge_table = replace(edge_table, split=split)
@@ -644,6 +655,16 @@ def _open(
         edge_types=ruled.edge_types,
         counts=ruled.counts,
     )
+
+
+def _check_labels(table: NodeTable) -> None:
+    """Check that there are not more classes than nodes or `MOST_CLASSES`: counts are kept for each."""
+    limit = max(table.num_nodes, MOST_CLASSES)
+    if table.label is not None and table.label.max(initial=-1) >= limit:
+        nid = int(np.argmax(table.label))
+        raise NodeSourceError(
+            f"nodes: label of node {nid} must be below {limit}, got {table.label[nid]}; number the classes from 0"
+        )
 
 
 def _drawn_split(config: PipelineConfig, table: NodeTable, fractions: tuple[float, ...]) -> ByteArray:
@@ -819,6 +840,7 @@ def _make_plan(config: PipelineConfig, graph: _Graph) -> Plan:
         config.method,
         config.layout,
         config.memory_bytes,
+        halo_hops=config.halo_hops,
         more_disk={"edges that rules made": rewritten, "aggregates of neighbours": 8 * width * source.num_nodes},
     )
 
@@ -873,7 +895,7 @@ def _assign(
         ntype=graph.table.ntype,
         weigh_edges=config.weigh_edges,
     )
-    return partitioner.assign(problem)
+    return widen_halos(partitioner.assign(problem), graph.source, config.halo_hops)
 
 
 def _aggregate(config: PipelineConfig, graph: _Graph, scratch: ScratchDir, clock: _Clock) -> FeatureSource | None:
@@ -895,6 +917,7 @@ def _write(
     edges = bucket_edges(graph.source, assignment, scratch)
     halo = HaloIndex(assignment, scratch)
     held_out = bucket_held_out(graph.edge_table.held_out, assignment, scratch)
+    outer = bucket_outer_edges(graph.source, assignment, scratch)
     writer = ShardWriter(
         folder,
         graph.degrees,
@@ -908,8 +931,8 @@ def _write(
     entries = []
     for rank in range(assignment.num_parts):
         nodes = halo.nodes(rank)
-        held = None if held_out is None else held_out.read(rank)
-        entries.append(writer.write_part(nodes, halo.plan(rank, nodes), edges.read(rank), held))
+        held, beyond = (None if rows is None else rows.read(rank) for rows in (held_out, outer))
+        entries.append(writer.write_part(nodes, halo.plan(rank, nodes), edges.read(rank), held, beyond))
     return write_part_ids(folder, entries, graph.maps, assignment.owner)
 
 
@@ -921,6 +944,7 @@ def _manifest(
         num_edges=graph.source.num_edges,
         num_parts=config.num_parts,
         layout=assignment.layout,
+        halo_hops=config.halo_hops,
         method=method,
         num_classes=graph.table.num_classes,
         feature_width=0 if graph.features is None else graph.features.width,

@@ -9,7 +9,6 @@ a time.
 """
 
 import json
-import resource
 import sys
 import tempfile
 import time
@@ -29,6 +28,7 @@ import scipy.sparse
 from asepr.formats.edge_readers import EdgeColumns, TableEdgeReader
 from asepr.formats.edge_sources import CHUNK_EDGES
 from asepr.formats.tables import open_table
+from asepr.pipeline import peak_rss_bytes
 from benchmarks.common import options, run_apart, show, write_rmat
 
 BULK: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -69,14 +69,13 @@ def read_ours(path: Path) -> int:
 
 def measure(path: Path, *, ours: bool) -> dict[str, float]:
     """Read twice, and say what the second read took."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_rss_bytes()
     for _ in range(2):
         since, cpu_since = time.perf_counter(), time.process_time()
         kept = read_ours(path) if ours else BULK[path.name][1](str(path))
         seconds, cpu_seconds = time.perf_counter() - since, time.process_time() - cpu_since
         del kept
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"seconds": seconds, "cpu_seconds": cpu_seconds, "mb": (peak - before) * 1024 / 1e6}
+    return {"seconds": seconds, "cpu_seconds": cpu_seconds, "mb": (peak_rss_bytes() - before) / 1e6}
 
 
 def row(path: Path, num_edges: int) -> dict[str, Any]:

@@ -235,3 +235,10 @@ def test_partition_is_a_function_and_a_package():
     assert asepr.partition.hdrf is module
     with pytest.raises(AttributeError, match="module 'asepr' has no attribute 'foo'"):
         _ = asepr.foo
+
+
+def test_a_label_that_would_need_a_count_of_its_own_for_every_number_below_it(tmp_path: Path):
+    pq.write_table(pa.table({"src": [0, 1], "dst": [1, 0]}), tmp_path / "e.parquet")
+    pq.write_table(pa.table({"id": [0, 1], "label": [0, 10**12]}), tmp_path / "n.parquet")
+    with pytest.raises(AseprError, match=r"label of node 1 must be below 1048576, got 1000000000000"):
+        asepr.partition(tmp_path / "e.parquet", tmp_path / "o", num_parts=1, nodes=tmp_path / "n.parquet")

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from asepr.errors import TableError
+from asepr.formats.locations import DAMAGE
 from asepr.formats.table import Table
 from asepr.formats.tables import open_table
 
@@ -45,7 +46,7 @@ def _is_metis(path: Path) -> bool:
 def _array(path: Path) -> Numbers:
     try:
         values = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except DAMAGE as error:
         reason = " ".join(str(error).split())
         raise TableError(f"{path}: must be a whole npy file, got: {reason}; write it again") from error
     if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):

@@ -14,7 +14,7 @@ from asepr.errors import TableError
 from asepr.formats.array_tables import ArrayTable
 from asepr.formats.graph_files import EdgeTypeName
 from asepr.formats.graph_objects import Keys, number_nodes
-from asepr.formats.locations import find_files
+from asepr.formats.locations import DAMAGE, find_files
 from asepr.formats.node_sources import DenseFeatures, NodeColumns
 from asepr.formats.numbered_graphs import (
     Column,
@@ -206,7 +206,7 @@ def _single(name: str, array: npt.NDArray[Any]) -> Table:
 def _load(file: Path) -> npt.NDArray[Any]:
     try:
         array: npt.NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except DAMAGE as error:
         reason = " ".join(str(error).split())
         raise TableError(f"{file}: must be a whole npy file, got: {reason}; write it again") from error
     return array

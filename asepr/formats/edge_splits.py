@@ -1,6 +1,5 @@
 """Which input edges are for training, validation and test, where a file of row numbers says so."""
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy.typing as npt
 
 from asepr.contracts import SPLIT_CODES, ByteArray, IdArray
 from asepr.errors import EdgeSourceError
+from asepr.formats.locations import DAMAGE
 
 SUFFIX = ".npz"
 HELD_OUT_NAMES = {"val": ("val", "valid"), "test": ("test",)}
@@ -52,9 +52,10 @@ def _read(path: Path, num_edges: int) -> dict[str, IdArray]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             stored = {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except DAMAGE as error:
+        reason = " ".join(str(error).split())
         raise EdgeSourceError(
-            f"{path}: must be an npz of arrays train, val, test, got: {error}; write it with numpy.savez"
+            f"{path}: must be an npz of arrays train, val, test, got: {reason}; write it with numpy.savez"
         ) from error
     rows = {}
     for name, names in {"train": ("train",), **HELD_OUT_NAMES}.items():

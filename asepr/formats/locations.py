@@ -2,6 +2,7 @@
 
 import fnmatch
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,12 @@ import pyarrow as pa
 import pyarrow.fs
 
 from asepr.errors import TableError
+
+DAMAGE = (
+    *(OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error),
+    *(SyntaxError, tokenize.TokenError),
+)
+"""What numpy and scipy raise where a file is damaged; the last two where its header, a Python literal, is."""
 
 REMOTE_SCHEMES = ("s3", "gs", "gcs")
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -71,7 +78,7 @@ class StoredFile:
         """
         try:
             yield
-        except (pa.ArrowException, OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        except (pa.ArrowException, *DAMAGE) as error:
             reason = " ".join(str(error).split())
             raise TableError(f"{self.name}: must be a whole {kind} file, got: {reason}; write it again") from error
 

@@ -36,6 +36,7 @@ class PartEntry(_Record):
     num_inner: int = Field(ge=0)
     num_halo: int = Field(ge=0)
     num_edges: int = Field(ge=0)
+    num_outer_edges: int = Field(default=0, ge=0)
     files: dict[str, FileEntry]
 
 
@@ -60,6 +61,7 @@ class Manifest(_Record):
     num_edges: int = Field(ge=0)
     num_parts: int = Field(ge=1, le=MAX_PARTS)
     layout: Literal["vertex-cut", "edge-cut"]
+    halo_hops: int = Field(default=1, ge=1)
     method: str
     num_classes: int = Field(ge=0)
     feature_width: int = Field(ge=0)
@@ -117,6 +119,7 @@ FILE_NAMES = (
     "aggregates.arrow",
     "edges.arrow",
     "edge_features.arrow",
+    "outer_edges.arrow",
     "held_out.arrow",
     "send.arrow",
     "peers.arrow",

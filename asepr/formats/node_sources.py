@@ -1,6 +1,5 @@
 """Node files and feature files: labels, splits, types and rows of features, in nid order."""
 
-import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from asepr.contracts import (
     Scratch,
 )
 from asepr.errors import NodeSourceError
+from asepr.formats.locations import DAMAGE
 from asepr.formats.tables import Table, open_table, schema_of
 
 BLOCK_ROWS = 1 << 16
@@ -129,7 +129,7 @@ def open_features(path: Path) -> FeatureSource:
             raise NodeSourceError(
                 f"{path}: suffix must be .npy (dense) or .npz (scipy CSR), got '{path.suffix}'; convert the file"
             )
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except DAMAGE as error:
         reason = " ".join(str(error).split())
         raise NodeSourceError(f"{path}: must be a whole feature file, got: {reason}; write it again") from error
     if path.suffix == ".npz":

@@ -5,7 +5,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -73,13 +73,17 @@ class _Rows:
 
     def read(self, count: int) -> dict[str, npt.NDArray[Any]]:
         """Return the next `count` rows, columns by name, native byte order."""
-        names, dtype = self._piece.names, self._piece.member.dtype
-        size = count * len(names) * dtype.itemsize
+        rows = self.read_block(count)
+        return {name: rows[:, i].copy() for i, name in enumerate(self._piece.names)}
+
+    def read_block(self, count: int) -> npt.NDArray[Any]:
+        """Return the next rows as they lie, (count, columns), native byte order."""
+        width, dtype = len(self._piece.names), self._piece.member.dtype
+        size = count * width * dtype.itemsize
         data = self.stream.read(size)
         if len(data) < size:
             raise EOFError(f"{len(data)} bytes where {size} must follow")
-        rows = np.frombuffer(data, dtype=dtype).reshape(count, len(names))
-        return {name: rows[:, i].astype(dtype.newbyteorder("=")) for i, name in enumerate(names)}
+        return np.frombuffer(data, dtype=dtype).reshape(count, width).astype(dtype.newbyteorder("="), copy=False)
 
 
 class NumpyTable:
@@ -180,6 +184,63 @@ class NumpyTable:
         if not is_sound or self._starts[-1] != members["indices"].shape[0]:
             raise TableError(f"{self.name}: indptr must rise from 0 to the number of entries; write it again")
         return [_flat("dst" if kind == "csr" else "src", members["indices"]), weight]
+
+
+class NumpyMatrix:
+    """One array of a npz file, a row at a time: a column `0` of numbers, or of lists where the array has width.
+
+    Parameters
+    ----------
+    file : StoredFile
+    key : str
+        An array of shape (rows,) or (rows, F).
+
+    Raises
+    ------
+    TableError
+        There is no such array, or it is no matrix of numbers stored row after row.
+    """
+
+    is_text, has_names, num_nodes = False, False, None
+    names: ClassVar[list[str]] = ["0"]
+
+    def __init__(self, file: StoredFile, key: str) -> None:
+        self.name, self._file = file.name, file
+        with file.must_be_whole("npz"):
+            members = _members(file)
+        if key not in members:
+            raise TableError(f"{file.name}: must hold an array '{key}', got {', '.join(members)}; write it again")
+        member = members[key]
+        num_dims = len(member.shape)
+        if not 1 <= num_dims <= 2 or member.dtype.kind not in "iuf" or (member.is_fortran and 1 not in member.shape):
+            raise TableError(
+                f"{file.name}: {key} must be numbers of shape (rows, F), stored row after row, got {member.dtype} of "
+                f"shape {member.shape}; save it again"
+            )
+        self._num_rows, self.width = member.shape[0], member.shape[1] if num_dims == 2 else 1
+        self._piece = _Piece(names=tuple(map(str, range(self.width))), member=member, length=self._num_rows)
+        kind = pa.from_numpy_dtype(member.dtype.newbyteorder("="))
+        self.schema = pa.schema([("0", kind if self.width == 1 else pa.list_(kind, self.width))])
+
+    def num_rows(self) -> int:
+        """Return the length of the array."""
+        return self._num_rows
+
+    def bounds(self, columns: Sequence[str]) -> None:
+        """Return None: the array must be read."""
+        del columns
+
+    def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield rows of the array, at most 4 MB at a time."""
+        del columns
+        batch_rows = max(1, min(batch_rows, _SKIP_BYTES // (self.width * self._piece.member.dtype.itemsize)))
+        with self._file.must_be_whole("npz"), self._piece.open().stream as stream:
+            rows = _Rows(stream, self._piece)
+            for start in range(0, self._num_rows, batch_rows):
+                block = pa.array(rows.read_block(min(batch_rows, self._num_rows - start)).reshape(-1))
+                if self.width > 1:
+                    block = pa.FixedSizeListArray.from_arrays(block, self.width)
+                yield pa.RecordBatch.from_arrays([block], schema=self.schema)
 
 
 def _members(file: StoredFile) -> dict[str, _Member]:

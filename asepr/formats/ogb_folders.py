@@ -1,5 +1,6 @@
 """The raw folders of the Open Graph Benchmark: gzipped CSV without headers, or npz, beside folders of splits."""
 
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,20 +11,32 @@ import pyarrow as pa
 from asepr.contracts import NO_LABEL, SPLIT_CODES, ByteArray, IdArray
 from asepr.errors import ConfigError, NodeSourceError, TableError
 from asepr.formats.graph_files import EdgeTypeName
-from asepr.formats.node_sources import NodeColumns
+from asepr.formats.locations import find_files
+from asepr.formats.node_sources import NodeColumns, is_list
 from asepr.formats.numbered_graphs import Column, FeatureTables, NumberedEdges, NumberedGraph, NumberedNodes
+from asepr.formats.numpy_tables import NumpyMatrix
 from asepr.formats.tables import Table, open_table, read_as, schema_of
 
 HOMOGENEOUS, TYPED = "num-node-list.csv.gz", "triplet-type-list.csv.gz"
+BINARY, BINARY_LABELS = "data.npz", "node-label.npz"
 SPLIT_FILES = {"train": "train.csv.gz", "val": "valid.csv.gz", "test": "test.csv.gz"}
 
 
 def find_raw(location: Path | str) -> Path | None:
     """Return the raw folder at a location, or directly below it, or None where there is none."""
     for folder in (Path(location), Path(location) / "raw"):
-        if (folder / HOMOGENEOUS).is_file() or (folder / TYPED).is_file():
+        if (folder / HOMOGENEOUS).is_file() or (folder / TYPED).is_file() or _is_binary(folder):
             return folder
     return None
+
+
+def _is_binary(folder: Path) -> bool:
+    """Tell whether a folder is laid out as that of ogbn-papers100M."""
+    path = folder / BINARY
+    if not path.is_file() or not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return {"edge_index.npy", "num_nodes_list.npy", "num_edges_list.npy"} <= set(archive.namelist())
 
 
 def read_ogb(raw: Path, columns: NodeColumns) -> NumberedGraph:
@@ -46,6 +59,8 @@ def read_ogb(raw: Path, columns: NodeColumns) -> NumberedGraph:
     split = _split_folder(raw, columns)
     if (raw / TYPED).is_file():
         return _read_typed(raw, columns, split)
+    if not (raw / HOMOGENEOUS).is_file():
+        return _read_binary(raw, columns, split)
     num_nodes = _number(raw / HOMOGENEOUS)
     nodes = _nodes(
         num_nodes,
@@ -54,6 +69,29 @@ def read_ogb(raw: Path, columns: NodeColumns) -> NumberedGraph:
         split=split,
     )
     return NumberedGraph(where=str(raw), nodes=(nodes,), edges=(_edges(raw, 0, 0),))
+
+
+def _read_binary(raw: Path, columns: NodeColumns, split: Path | None) -> NumberedGraph:
+    """Read arrays in npz, which are streamed: the largest of these graphs does not fit in memory."""
+    path, label = raw / BINARY, raw / BINARY_LABELS
+    (file,) = find_files(path)
+    num_nodes, num_edges = (_only(NumpyMatrix(file, name)) for name in ("num_nodes_list", "num_edges_list"))
+    with zipfile.ZipFile(path) as archive:
+        there = {name.removesuffix(".npy") for name in archive.namelist()}
+    found = {
+        name: FeatureTables(tables=(NumpyMatrix(file, name),)) if name in there else None
+        for name in ("node_feat", "edge_feat")
+    }
+    nodes = NumberedNodes(
+        num_nodes=num_nodes,
+        label=_labels(NumpyMatrix(find_files(label)[0], "node_label"), num_nodes)
+        if columns.label and label.is_file()
+        else None,
+        split=None if split is None else _split(split, num_nodes),
+        features=found["node_feat"],
+    )
+    edges = NumberedEdges(tables=(open_table(path),), num_edges=num_edges, features=found["edge_feat"])
+    return NumberedGraph(where=str(raw), nodes=(nodes,), edges=(edges,))
 
 
 def _read_typed(raw: Path, columns: NodeColumns, split: Path | None) -> NumberedGraph:
@@ -85,7 +123,7 @@ def _read_typed(raw: Path, columns: NodeColumns, split: Path | None) -> Numbered
 def _nodes(num_nodes: int, *, label: Path | None, features: Path, split: Path | None) -> NumberedNodes:
     return NumberedNodes(
         num_nodes=num_nodes,
-        label=_labels(label, num_nodes) if label is not None and label.is_file() else None,
+        label=_labels(_open(label), num_nodes) if label is not None and label.is_file() else None,
         split=None if split is None else _split(split, num_nodes),
         features=FeatureTables(tables=(_open(features),)) if features.is_file() else None,
     )
@@ -103,15 +141,16 @@ def _edges(folder: Path, src_type: int, dst_type: int) -> NumberedEdges:
     )
 
 
-def _labels(path: Path, num_nodes: int) -> IdArray:
+def _labels(table: Table, num_nodes: int) -> IdArray:
     """Return the classes; missing ones, which OGB writes as `nan` or leaves empty, as `NO_LABEL`."""
-    table = _open(path)
-    if len(table.names) > 1:
-        raise NodeSourceError(
-            f"{path}: labels must be one column, got {len(table.names)}; leave them out with --label ''"
-        )
+    path = table.name
+    width = len(table.names)
+    if not table.is_text and is_list(kind := table.schema.field(0).type):
+        width = kind.list_size
+    if width > 1:
+        raise NodeSourceError(f"{path}: labels must be one column, got {width}; leave them out with --label ''")
     label, row = np.full(num_nodes, NO_LABEL, dtype=np.int64), 0
-    for values in _values(read_as(table, {"0": pa.float64()})):
+    for values in _values(read_as(table, {"0": pa.float64()}) if table.is_text else table):
         present = np.isfinite(values)
         wrong = present & ((values != np.floor(values)) | (values < NO_LABEL))
         if wrong.any():
@@ -171,6 +210,13 @@ def _number(path: Path) -> int:
         listed = ", ".join(row[0] for row in rows[:3])
         raise TableError(f"{path}: must hold one graph, and so one number, got {listed}; split the dataset")
     return int(rows[0][0])
+
+
+def _only(table: Table) -> int:
+    numbers = np.concatenate([np.empty(0, np.int64), *_values(table)])
+    if len(numbers) != 1 or numbers[0] < 0:
+        raise TableError(f"{table.name}: must hold one graph, got {len(numbers)}; split the dataset")
+    return int(numbers[0])
 
 
 def _one_row(table: Table) -> dict[str, int]:

@@ -1,5 +1,7 @@
 """One part of a dataset, opened by mapping its files."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -227,6 +229,34 @@ class Shard:
         """1 where an edge is the other direction of its input row, uint8 (num_edges,); None where none was added."""
         return self._edges.get("is_reverse")
 
+    @cached_property
+    def outer_edges(self) -> Columns:
+        """In-edges of halo nodes, where halos are several hops deep; else no columns.
+
+        `src`, `dst` rows, `eid`, and `etype`, `weight` and what else edges have. They are edges of other parts,
+        repeated so that halo nodes fewer hops away than halos are deep have all their in-edges.
+        """
+        if "outer_edges.arrow" not in self.entry.files:
+            return {}
+        return self._map("outer_edges.arrow", self.entry.num_outer_edges)
+
+    @cached_property
+    def hop(self) -> npt.NDArray[np.uint8]:
+        """How many edges lead from each local node to the nearest inner node of an edge-cut, uint8 (num_local,).
+
+        0 for inner nodes; 255 where the edges at hand lead to none.
+        """
+        hop = np.full(self.num_local, 255, dtype=np.uint8)
+        hop[: self.num_inner] = 0
+        ends = [(self.src, self.dst)]
+        if self.outer_edges:
+            ends.append((self.outer_edges["src"], self.outer_edges["dst"]))
+        for step in range(self.manifest.halo_hops):
+            for src, dst in ends:
+                reached = src[hop[dst] == step]
+                hop[reached] = np.minimum(hop[reached], step + 1)
+        return hop
+
     def held_out_edges(self, split: str) -> pa.Table:
         """Return the edges kept for validation or test whose destination is owned here.
 
@@ -318,8 +348,27 @@ def read_ids(path: Path) -> pa.ChunkedArray:
     ShardError
         It is missing or damaged.
     """
-    try:
+    with _must_be_whole(path):
         return pq.read_table(path, columns=["id"]).column("id")
+
+
+def id_batches(path: Path) -> Iterator[pa.Array]:
+    """Yield the same ids some rows at a time.
+
+    Raises
+    ------
+    ShardError
+        The file is missing or damaged.
+    """
+    with _must_be_whole(path), pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(columns=["id"]):
+            yield batch.column(0)
+
+
+@contextmanager
+def _must_be_whole(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (pa.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())
         raise ShardError(f"{path}: must be a whole Parquet file, got: {reason}; copy it again") from error

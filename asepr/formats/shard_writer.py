@@ -58,7 +58,12 @@ class ShardWriter:
         self._row_of = np.zeros(table.num_nodes, dtype=_row_dtype(table.num_nodes))
 
     def write_part(
-        self, nodes: LocalNodes, plan: HaloPlan, edges: npt.NDArray[Any], held_out: IdArray | None = None
+        self,
+        nodes: LocalNodes,
+        plan: HaloPlan,
+        edges: npt.NDArray[Any],
+        held_out: IdArray | None = None,
+        outer_edges: npt.NDArray[Any] | None = None,
     ) -> PartEntry:
         """Write one part.
 
@@ -70,6 +75,8 @@ class ShardWriter:
             Fields `eid`, `src`, `dst` (global ids) and, where the graph has them, `etype`, `weight`.
         held_out : int (h,), optional
             Rows of the edges that are held out and end at inner nodes.
+        outer_edges : structured array as `edges`, optional
+            Edges of other parts, between halo nodes or from inner nodes to them.
 
         Returns
         -------
@@ -94,6 +101,8 @@ class ShardWriter:
             files["aggregates.arrow"] = {"feat": self._aggregates.read(nodes.nid)}
         if self._edge_table.features is not None:
             files["edge_features.arrow"] = {"feat": self._edge_table.features.read(edges["eid"])}
+        if outer_edges is not None:
+            files["outer_edges.arrow"] = self._edge_columns(nodes, outer_edges)
         if held_out is not None:
             files["held_out.arrow"] = self._held_out_columns(nodes, held_out)
         return PartEntry(
@@ -101,6 +110,7 @@ class ShardWriter:
             num_inner=plan.num_inner,
             num_halo=plan.num_halo,
             num_edges=len(edges),
+            num_outer_edges=0 if outer_edges is None else len(outer_edges),
             files={name: _write(folder / name, columns) for name, columns in files.items()},
         )
 

@@ -4,14 +4,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from asepr.errors import ShardError
 from asepr.formats.arrow_io import Columns
 from asepr.formats.leaks import count_leaking
-from asepr.formats.manifest import MAP_FOLDER, FileEntry, IdMapEntry, file_entry, read_manifest
-from asepr.formats.shard import HELD_OUT_SPLITS, Shard, open_all, read_ids
+from asepr.formats.manifest import MAP_FOLDER, FileEntry, IdMapEntry, file_entry, id_file, read_manifest
+from asepr.formats.shard import HELD_OUT_SPLITS, Shard, id_batches, open_all
 
 BLOCK_EDGES = 1 << 20
+ENDS = ("src", "dst")
 
 
 def find_faults(folder: Path) -> list[str]:
@@ -34,6 +36,7 @@ def find_faults(folder: Path) -> list[str]:
         return faults or [
             *_node_faults(shards),
             *_edge_faults(shards),
+            *_hop_faults(shards),
             *_exchange_faults(shards),
             *_id_faults(folder, shards),
             *_held_out_faults(shards),
@@ -124,6 +127,40 @@ def _edge_faults(shards: Sequence[Shard]) -> Iterator[str]:
         yield f"edge {wrong} must be in one part, is in {'none' if times[wrong] == 0 else 'several'}"
 
 
+def _hop_faults(shards: Sequence[Shard]) -> Iterator[str]:
+    """Check that halos are as deep as stated, and that the edges repeated for that are those of their owners."""
+    hops = shards[0].manifest.halo_hops
+    for shard in shards:
+        outer = shard.outer_edges
+        if hops == 1 or not outer:
+            if hops > 1 or outer:
+                yield f"{shard.path}: edges of halo nodes must be there if halos are several hops deep, and only then"
+            continue
+        if not all(((ends >= 0) & (ends < shard.num_local)).all() for ends in (outer["src"], outer["dst"])):
+            yield f"{shard.path}: edges of halo nodes must join local rows"
+            continue
+        deep = shard.hop
+        must = np.where((deep > 0) & (deep < hops), shard.in_degree, 0)
+        if (deep > hops).any() or not np.array_equal(np.bincount(outer["dst"], minlength=shard.num_local), must):
+            yield f"{shard.path}: halo nodes must be within {hops} hops, and those nearer must have all their in-edges"
+        for owner in shards:
+            mine = shard.owner[outer["dst"]] == owner.rank
+            if not _are_edges_of(owner, shard, {name: values[mine] for name, values in outer.items()}):
+                yield f"{shard.path}: edges of halo nodes must be those of {owner.path.name}"
+
+
+def _are_edges_of(owner: Shard, shard: Shard, edges: Columns) -> bool:
+    """Tell whether edges, by rows of one shard, are among the edges of another, with all that they carry."""
+    rows = np.searchsorted(owner.eid, edges["eid"])
+    if not len(rows):
+        return True
+    if rows[-1] >= owner.num_edges:
+        return False
+    ends = [np.array_equal(shard.nid[edges[name]], owner.nid[getattr(owner, name)[rows]]) for name in ENDS]
+    more = [np.array_equal(values, getattr(owner, name)[rows]) for name, values in edges.items() if name not in ENDS]
+    return all(ends + more)
+
+
 def _exchange_faults(shards: Sequence[Shard]) -> Iterator[str]:
     """Check that what p sends to q is what q expects from p, and that copies equal their originals."""
     for sender in shards:
@@ -147,15 +184,43 @@ def _id_faults(folder: Path, shards: Sequence[Shard]) -> Iterator[str]:
     offsets = manifest.node_type_offsets or [0, manifest.num_nodes]
     for ntype, entry in enumerate(manifest.id_maps):
         low, high = offsets[ntype : ntype + 2]
-        kept = read_ids(folder / MAP_FOLDER / entry.name)
-        if len(kept) != high - low:
-            yield f"{folder / MAP_FOLDER / entry.name}: must have {high - low} ids, got {len(kept)}"
+        path = folder / MAP_FOLDER / entry.name
+        own = [_IdRows(shard.path / id_file(ntype)) for shard in shards]
+        wrong, num_ids = set[int](), 0
+        # Side by side, since all ids at once may be more than memory holds.
+        for batch in id_batches(path):
+            first = low + num_ids
+            for shard in shards:
+                start, stop = np.searchsorted(shard.nid[: shard.num_inner], [first, first + len(batch)])
+                expected = batch.take(pa.array(shard.nid[start:stop] - first))
+                if not _same(own[shard.rank].take(int(stop - start)), expected):
+                    wrong.add(shard.rank)
+            num_ids += len(batch)
+        if num_ids != high - low:
+            yield f"{path}: must have {high - low} ids, got {num_ids}"
             continue
         for shard in shards:
-            inner = shard.nid[: shard.num_inner]
-            inner = inner[(inner >= low) & (inner < high)] - low
-            if not shard.original_ids(ntype).equals(kept.take(inner)):
+            if shard.rank in wrong or len(own[shard.rank].take(1)):
                 yield f"{shard.path}: ids of inner nodes must be those of the map"
+
+
+class _IdRows:
+    """The ids of a file, some rows at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._batches = id_batches(path)
+        self._held = pa.nulls(0)
+
+    def take(self, count: int) -> pa.Array:
+        """Return the next rows, fewer at the end of the file."""
+        while len(self._held) < count and (batch := next(self._batches, None)) is not None:
+            self._held = pa.concat_arrays([self._held, batch]) if len(self._held) else batch
+        taken, self._held = self._held.slice(0, count), self._held.slice(count)
+        return taken
+
+
+def _same(found: pa.Array, expected: pa.Array) -> bool:
+    return len(found) == len(expected) and (not len(found) or bool(found.equals(expected)))
 
 
 def _held_out_faults(shards: Sequence[Shard]) -> Iterator[str]:

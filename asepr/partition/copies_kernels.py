@@ -37,6 +37,21 @@ def mark_owners(owner, bits):
 
 
 @kernel
+def spread_copies(src, dst, bits, wider):
+    """Set, in the row of each edge's source, the bits that its destination has.
+
+    Parameters
+    ----------
+    src, dst : int64 (E_chunk,), ids in [0, N)
+    bits : uint64 (N, W), read
+    wider : uint64 (N, W), state, changed in place
+    """
+    for i in range(src.shape[0]):
+        for w in range(bits.shape[1]):
+            wider[src[i], w] |= bits[dst[i], w]
+
+
+@kernel
 def count_copies(bits, num_copies):
     """Count the set bits of each row.
 

@@ -30,7 +30,7 @@ def bucket_edges(source: EdgeSource, assignment: Assignment, scratch: Scratch) -
     """
     buckets = scratch.buckets("edges", assignment.num_parts, edge_row_dtype(source))
     for chunk in source:
-        buckets.append(assignment.part_of(chunk), _as_rows(chunk, buckets.dtype))
+        buckets.append(assignment.part_of(chunk), as_rows(chunk, buckets.dtype))
     return buckets
 
 
@@ -45,7 +45,8 @@ def bucket_held_out(held: HeldOutEdges | None, assignment: Assignment, scratch: 
     return buckets
 
 
-def _as_rows(chunk: EdgeChunk, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def as_rows(chunk: EdgeChunk, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return the edges of a chunk as rows of `edge_row_dtype`."""
     rows = np.empty(len(chunk), dtype=dtype)
     rows["eid"] = np.arange(chunk.first_eid, chunk.first_eid + len(chunk))
     for name in dtype.names or ():

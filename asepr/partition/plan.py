@@ -91,6 +91,7 @@ def make_plan(
     method: str,
     layout: Layout,
     memory_bytes: int,
+    halo_hops: int = 1,
     more_disk: Mapping[str, int] = MappingProxyType({}),
 ) -> Plan:
     """Choose the form that the budget allows, and say what it holds.
@@ -102,6 +103,9 @@ def make_plan(
     layout : Layout
     memory_bytes : int
         Most bytes to hold beside interpreter and libraries.
+    halo_hops : int
+        Of the halos of an edge-cut. How many edges deeper ones repeat is known only when they are found, so their
+        temporary files and the part being written are not stated.
     more_disk : mapping of str to int
         Bytes of temporary files beside those of the method, by what they are; what takes none is left out.
 
@@ -119,7 +123,7 @@ def make_plan(
             num_nodes=num_nodes,
             num_edges=num_edges,
             form=form,
-            memory=_memory(num_nodes, num_edges, num_parts, method, form),
+            memory=_memory(num_nodes, num_edges, num_parts, method, form, halo_hops),
             disk=_disk(num_nodes, num_edges, method, form) | {name: size for name, size in more_disk.items() if size},
         )
         if plan.memory_bytes <= memory_bytes:
@@ -147,9 +151,11 @@ def _forms(method: str, layout: Layout) -> tuple[Form, ...]:
     return (Form.STREAMING,)
 
 
-def _memory(num_nodes: int, num_edges: int, num_parts: int, method: str, form: Form) -> dict[str, int]:
+def _memory(
+    num_nodes: int, num_edges: int, num_parts: int, method: str, form: Form, halo_hops: int = 1
+) -> dict[str, int]:
     """Return what is held in the phase that holds most."""
-    copies = 8 * ((num_parts + 63) // 64) * num_nodes
+    copies = 8 * ((num_parts + 63) // 64) * num_nodes * (1 if halo_hops == 1 else 2)
     degrees = (8 if num_edges < 2**31 else 16) * num_nodes
     ranks, part = _id_bytes(num_nodes) * num_nodes, _part_bytes(num_nodes, num_edges, num_parts)
     held = {

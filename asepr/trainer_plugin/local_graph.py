@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from asepr.errors import TrainingError
-from asepr.formats.shard import LocalIds
+from asepr.formats.shard import LocalIds, Shard
 from asepr.trainer_plugin.exchange import Exchange, ExchangeConfig
 from asepr.trainer_plugin.gradients import max_over_ranks
 
@@ -25,7 +25,7 @@ class LocalGraph:
     dtype : torch.dtype
         Of sums and degrees.
     device : torch.device, optional
-    exchange : ExchangeConfig, optional
+    exchange : ExchangeConfig or Exchange, optional
         None: exact. Else all ranks must construct theirs together.
 
     Attributes
@@ -41,15 +41,15 @@ class LocalGraph:
 
     def __init__(
         self,
-        shard: "ShardGraph",
+        shard: "ShardGraph | NearRows",
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
-        exchange: ExchangeConfig | None = None,
+        exchange: ExchangeConfig | Exchange | None = None,
     ) -> None:
         self.num_inner = shard.num_inner
         self.num_local = shard.num_local
         self.layout = shard.manifest.layout
-        self.exchange = Exchange(shard.plan, device, config=exchange)
+        self.exchange = exchange if isinstance(exchange, Exchange) else Exchange(shard.plan, device, config=exchange)
         self.nid = torch.from_numpy(shard.nid[: shard.num_inner]).to(device)
         self.in_degree = torch.from_numpy(shard.in_degree[: shard.num_inner]).to(device, dtype)[:, None]
         self.out_degree = torch.from_numpy(shard.out_degree).to(device, dtype)[:, None]
@@ -60,6 +60,54 @@ class LocalGraph:
         self._shard = shard
         self._dtype = dtype
         self._device = device
+        self._levels: dict[int, LocalGraph] = {}
+
+    def before_layer(
+        self, number: int, num_layers: int, rows: torch.Tensor
+    ) -> "tuple[LocalGraph, torch.Tensor, torch.Tensor | None]":
+        """Return the graph that a layer runs on, and the rows that it reads of nodes computed and of all nodes.
+
+        Where halos are several hops deep, each layer but the last before an exchange also computes the halo nodes that
+        the next ones read, from what is here; the first layers are those that may be fewer.
+
+        Parameters
+        ----------
+        number, num_layers : int
+        rows : (n, F)
+            What the layer before computed; before the first, the features of all local nodes.
+
+        Returns
+        -------
+        LocalGraph of n' nodes computed among m
+        (n', F)
+        (m, F), or None where they are to be fetched
+        """
+        hops = self._shard.manifest.halo_hops
+        if hops == 1:
+            return (self, rows, None) if number else (self, rows[: self.num_inner], rows)
+        left = num_layers - number
+        reach = (left - 1) % hops + 1
+        if number == 0:
+            rows = rows[self._by_hop[: self._level(reach).num_local]]
+        elif reach == hops:
+            rows = self.exchange.scatter(rows)[self._by_hop]
+        level = self._level(reach)
+        return level, rows[: level.num_inner], rows
+
+    @functools.cached_property
+    def _by_hop(self) -> torch.Tensor:
+        """Local rows by their distance from the inner nodes."""
+        assert isinstance(self._shard, Shard), "levels of a graph have none of their own"
+        return torch.from_numpy(np.argsort(self._shard.hop, kind="stable")).to(self._device)
+
+    def _level(self, reach: int) -> "LocalGraph":
+        """Return the graph on which nodes fewer than `reach` hops away are computed from those up to there."""
+        if reach not in self._levels:
+            assert isinstance(self._shard, Shard), "levels of a graph have none of their own"
+            level = LocalGraph(NearRows(self._shard, reach), self._dtype, self._device, self.exchange)
+            level.num_edge_types = self.num_edge_types
+            self._levels[reach] = level
+        return self._levels[reach]
 
     @functools.cached_property
     def num_edge_types(self) -> int:
@@ -175,6 +223,38 @@ class LocalGraph:
         return self._sum(torch.ones_like(self.out_degree))[: self.num_inner]
 
 
+class NearRows:
+    """The part of a shard that is at most some hops away from its inner nodes, as a shard of its own.
+
+    "Inner" are the nodes fewer than `reach` hops away, all in-edges of which are here. Nodes are in order of their
+    distance, so those of a nearer part come first.
+
+    Parameters
+    ----------
+    shard : Shard
+        Of an edge-cut with halos at least `reach` hops deep.
+    reach : int, at least 1
+    """
+
+    def __init__(self, shard: Shard, reach: int) -> None:
+        hop = shard.hop
+        order = np.argsort(hop, kind="stable")
+        self.manifest, self.plan = shard.manifest, shard.plan
+        self.rank, self.num_parts = shard.rank, shard.num_parts
+        self.num_inner, self.num_local = (int(np.count_nonzero(hop < reach + more)) for more in (0, 1))
+        near = order[: self.num_local]
+        self.nid, self.in_degree, self.out_degree = shard.nid[near], shard.in_degree[near], shard.out_degree[near]
+        row = np.empty(shard.num_local, dtype=np.int64)
+        row[order] = np.arange(shard.num_local)
+        outer = shard.outer_edges
+        chosen = hop[outer["dst"]] < reach
+        self.src, self.dst = (
+            row[np.concatenate([getattr(shard, name), outer[name][chosen]])] for name in ("src", "dst")
+        )
+        self.num_edges = len(self.src)
+        self.etype = None if shard.etype is None else np.concatenate([shard.etype, outer["etype"][chosen]])
+
+
 def greatest_by_row(score: torch.Tensor, row: torch.Tensor, num_rows: int) -> torch.Tensor:
     """Return (num_rows, F): the greatest of the finite scores (e, F) of each row; the least number where none."""
     lowest = torch.finfo(score.dtype).min
@@ -216,7 +296,7 @@ class _SparseProduct(torch.autograd.Function):
         return ctx.matrix.backward @ gradient, None
 
 
-def count_edge_types(shard: "ShardGraph") -> int:
+def count_edge_types(shard: "ShardGraph | NearRows") -> int:
     """Return the number of edge types of a dataset, 0 where edges have none; all ranks together where none has a name.
 
     Raises

@@ -84,13 +84,15 @@ class StackedModel(nn.Module):
         -------
         (num_inner, output width)
         """
-        inner: torch.Tensor = self.layers[0](graph, features[: graph.num_inner], features)
-        for number, layer in enumerate(self.layers[1:]):
-            inner = torch.relu(inner)
-            if self.training and self._dropout > 0:
-                inner = keyed_dropout(inner, graph.nid, (self._seed, epoch, number), self._dropout)
-            inner = layer(graph, inner)
-        return inner
+        rows, near = features, graph
+        for number, layer in enumerate(self.layers):
+            if number:
+                rows = torch.relu(rows)
+                if self.training and self._dropout > 0:
+                    rows = keyed_dropout(rows, near.nid, (self._seed, epoch, number - 1), self._dropout)
+            near, inner, local = graph.before_layer(number, len(self.layers), rows)
+            rows = layer(near, inner, local)
+        return rows
 
 
 def _convolution(model: str, num_edge_types: int, bases: int) -> Callable[[int, int], nn.Module]:

@@ -2,6 +2,7 @@
 
 import gzip
 import importlib.util
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -184,6 +185,50 @@ def test_damaged_files(name: str, folder: Path, rng: np.random.Generator):
         path.write_bytes(data[:keep])
         with pytest.raises(AseprError, match=rf"{name}\.csv\.gz: "):
             asepr.partition(folder, folder / "out", num_parts=2)
+
+
+def write_binary(folder: Path) -> Path:
+    """Write the graph of a folder again, as `ogbn-papers100M` is laid out."""
+    graph = ogb_reader("read_csv_graph_raw", folder)
+    raw = folder.parent / "binary" / "raw"
+    raw.mkdir(parents=True)
+    arrays = {name: np.ascontiguousarray(graph[name]) for name in ("edge_index", "node_feat", "edge_feat")}
+    counts = {"num_nodes_list": [60], "num_edges_list": [graph["edge_index"].shape[1]]}
+    np.savez_compressed(raw / "data.npz", node_year=np.zeros((60, 1), np.int64), **arrays, **counts)
+    label = gzip.decompress((folder / "raw" / "node-label.csv.gz").read_bytes()).decode().split()
+    np.savez_compressed(raw / "node-label.npz", node_label=np.array(label, dtype=np.float32)[:, None])
+    shutil.copytree(folder / "split", raw.parent / "split")
+    return raw.parent
+
+
+def test_arrays_give_the_shards_of_text(folder: Path, tmp_path: Path):
+    binary = write_binary(folder)
+    asepr.partition(folder, tmp_path / "text", num_parts=3)
+    asepr.partition(binary, tmp_path / "arrays", num_parts=3)
+    graph, found = ogb_reader("read_binary_graph_raw", binary), read_whole(tmp_path / "arrays")
+    assert found["ends"][:, :2].T.tolist() == graph["edge_index"].tolist()
+    assert found["features"].tolist() == graph["node_feat"].tolist()
+    expected = read_whole(tmp_path / "text")
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["data.npz", "node-label.npz"])
+def test_damaged_arrays(name: str, folder: Path, tmp_path: Path, rng: np.random.Generator):
+    path = write_binary(folder) / "raw" / name
+    data = path.read_bytes()
+    for place in rng.choice(len(data), 12, replace=False).tolist():
+        path.write_bytes(data[:place] + bytes([data[place] ^ 255]) + data[place + 1 :])
+        try:
+            asepr.partition(path.parent, tmp_path / f"out-{place}", num_parts=2)
+        except AseprError:
+            continue
+        # A byte that no checksum covers, as a date in the archive.
+        asepr.partition(folder, tmp_path / f"text-{place}", num_parts=2)
+        found, expected = (read_whole(tmp_path / f"{kind}-{place}") for kind in ("out", "text"))
+        for key, values in expected.items():
+            np.testing.assert_array_equal(found[key], values, err_msg=key)
 
 
 def test_names_of_types_stay_inside_the_folder(typed: Path):

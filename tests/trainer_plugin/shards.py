@@ -11,6 +11,7 @@ from asepr.formats.shard_writer import ShardWriter
 from asepr.partition.copies import mark_copies
 from asepr.partition.edge_buckets import bucket_edges
 from asepr.partition.halo import HaloIndex
+from asepr.partition.hops import bucket_outer_edges, widen_halos
 from asepr.stream.degrees import count_degrees
 from asepr.stream.scratch import ScratchDir
 from tests.graphs import Graph
@@ -25,6 +26,7 @@ def write_random_shards(
     label: np.ndarray,
     split: np.ndarray,
     seed: int = 0,
+    halo_hops: int = 1,
 ) -> Path:
     """Assign edges and owners at random, and write the shards."""
     rng = np.random.default_rng(seed)
@@ -36,21 +38,25 @@ def write_random_shards(
     source = graph.source(7)
     copies = mark_copies(source, edge_part, owner, num_parts)
     assignment = Assignment(layout=layout, num_parts=num_parts, owner=owner, copies=copies, edge_part=edge_part)
+    assignment = widen_halos(assignment, source, halo_hops)
     table = NodeTable(num_nodes=graph.num_nodes, label=label.astype(np.int64), split=split.astype(np.uint8))
     folder.mkdir(parents=True)
     with ScratchDir(folder / "scratch") as scratch:
         writer = ShardWriter(folder, count_degrees(source), table, DenseFeatures(features, "test"), None)
         edges, halo = bucket_edges(source, assignment, scratch), HaloIndex(assignment, scratch)
+        outer = bucket_outer_edges(source, assignment, scratch)
         entries = []
         for rank in range(num_parts):
             nodes = halo.nodes(rank)
-            entries.append(writer.write_part(nodes, halo.plan(rank, nodes), edges.read(rank)))
+            beyond = None if outer is None else outer.read(rank)
+            entries.append(writer.write_part(nodes, halo.plan(rank, nodes), edges.read(rank), outer_edges=beyond))
     sizes = np.bincount(split[label >= 0], minlength=4).tolist()
     manifest = Manifest(
         num_nodes=graph.num_nodes,
         num_edges=graph.num_edges,
         num_parts=num_parts,
         layout=layout,
+        halo_hops=halo_hops,
         method="random",
         num_classes=int(label.max()) + 1,
         feature_width=features.shape[1],

@@ -82,6 +82,46 @@ def test_outputs_and_trained_weights_equal_the_whole_graph(num_parts: int, tmp_p
         assert (seen == 1).all()
 
 
+def train_on_deep_halos(rank: int, folder: Path, layers: int) -> dict:
+    """Train every model, with dropout, on halos of every depth; return outputs, weights and bytes of rows sent."""
+    found = {}
+    for model in MODELS:
+        for hops in HOPS:
+            shard = open_shard(folder / str(hops), rank)
+            options = {"layers": layers, "dropout": 0.3, "dtype": "float64", "hidden": 9}
+            trainer = Trainer(shard, TrainConfig(model=model, epochs=3, eval_every=3, **options))
+            trainer.run(lambda metrics: None)
+            with torch.no_grad():
+                output = trainer.model(trainer.graph, torch.from_numpy(shard.features).double())
+            found[model, hops] = {
+                "nid": shard.nid[: shard.num_inner].copy(),
+                "output": output.numpy(),
+                "weights": {name: value.numpy() for name, value in trainer.model.state_dict().items()},
+                "bytes": trainer.bytes_sent,
+            }
+    return found
+
+
+HOPS = (1, 2, 3)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3, 4])
+def test_halos_several_hops_deep_spare_exchanges_and_change_nothing(layers: int, tmp_path: Path):
+    graph, features, label, split = make_graph()
+    for hops in HOPS:
+        folder = tmp_path / str(hops)
+        write_random_shards(folder, graph, 3, "edge-cut", features, label, split, halo_hops=hops)
+    for found in run_ranks(3, train_on_deep_halos, tmp_path, layers):
+        for model in MODELS:
+            expected = found[model, 1]
+            for hops in HOPS:
+                case = found[model, hops]
+                np.testing.assert_allclose(case["output"], expected["output"], atol=1e-10, rtol=1e-10)
+                for name, value in expected["weights"].items():
+                    np.testing.assert_allclose(case["weights"][name], value, atol=1e-10, rtol=1e-10)
+                assert (case["bytes"] == 0) == (hops >= layers)
+
+
 def exchange_products(rank: int, folder: Path) -> dict:
     """Return <scatter x, y>, <x, gather y>, gradients through both, and bytes."""
     shard = open_shard(folder, rank)

@@ -415,12 +415,21 @@ def train_command(
         bool, typer.Option(help="local: take stored aggregates for the first layer where they are there.")
     ] = True,
     correction_steps: Annotated[int, typer.Option(help="local: exact steps after each round.")] = 0,
+    unlabelled: Annotated[
+        int, typer.Option(help="local: rows without training label that a step distils on; 0: its own rows.")
+    ] = 0,
+    staleness: Annotated[
+        int, typer.Option(help="local: rounds that a rank may be ahead of the slowest; 0: rounds wait for all.")
+    ] = 0,
     average: Annotated[str, typer.Option(help="local: weighted, uniform, normalised or elastic.")] = "weighted",
     bits: Annotated[int, typer.Option(help="local: bits of a weight sent, 32 or 16.")] = 32,
     elasticity: Annotated[float, typer.Option(help="local: elastic: how far models are drawn together.")] = 0.5,
     moments: Annotated[str, typer.Option(help="local: Adam's moments persist, reset or average.")] = "persist",
     distill: Annotated[float, typer.Option(help="local: factor of distillation on answers.")] = 0.0,
     distill_layers: Annotated[float, typer.Option(help="local: factor of distillation on hidden layers.")] = 0.0,
+    distill_teacher: Annotated[
+        str, typer.Option(help="local: common model of the last round, or ensemble of all ranks' models.")
+    ] = "common",
     contrast: Annotated[float, typer.Option(help="local: factor of contrast with the model before.")] = 0.0,
     contrast_batch: Annotated[float, typer.Option(help="local: factor of contrast within a batch.")] = 0.0,
     halo: Annotated[

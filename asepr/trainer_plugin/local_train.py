@@ -50,6 +50,10 @@ class LocalConfig:
         Take stored aggregates for the first layer where the shard has the right ones.
     correction_steps : int
         Exact full-graph steps after each round, the same on all ranks.
+    unlabelled : int
+        Rows without training label on which, in place of the batch's, each step distils and contrasts; 0: the batch's.
+    staleness : int
+        As of `Reconciler`.
     average, distill, contrast : AverageConfig, DistillConfig or None, ContrastConfig or None
     halo : HaloConfig or None
         Hidden layers read halo rows as their owners last sent them. None: they are computed from what is here.
@@ -62,6 +66,8 @@ class LocalConfig:
     replica_weight: ReplicaWeights = "degree"
     use_aggregates: bool = True
     correction_steps: int = 0
+    unlabelled: int = 0
+    staleness: int = 0
     average: AverageConfig = field(default_factory=AverageConfig)
     distill: DistillConfig | None = None
     contrast: ContrastConfig | None = None
@@ -75,7 +81,8 @@ class LocalConfig:
         TrainingError
             A value is out of its range.
         """
-        for name, least in (("batch", 1), ("fanout", 0), ("sync_every", 1), ("correction_steps", 0)):
+        at_least = {"batch": 1, "fanout": 0, "sync_every": 1, "correction_steps": 0, "unlabelled": 0, "staleness": 0}
+        for name, least in at_least.items():
             if getattr(self, name) < least:
                 raise TrainingError(f"{name} must be at least {least}, got {getattr(self, name)}; mend the option")
         if self.replica_weight not in REPLICA_WEIGHTS:
@@ -87,6 +94,11 @@ class LocalConfig:
             raise TrainingError(
                 f"distillation on answers must come with task node, got {self.train.task}, whose answers are not one "
                 "class each; distill layers alone"
+            )
+        if self.unlabelled and (self.train.task != "node" or not (self.distill or self.contrast)):
+            raise TrainingError(
+                f"unlabelled must come with task node and with distill or contrast, got task {self.train.task}; "
+                "leave it out"
             )
         if self.train.negatives_from != "local":
             raise TrainingError(
@@ -139,6 +151,8 @@ class LocalTrainer(Trainer):
             distill=config.distill,
             contrast=config.contrast,
             halo=self._halo,
+            staleness=config.staleness,
+            timeout_s=config.train.timeout_s,
             correct=self._after_round if config.correction_steps or self._input.is_learned else None,
         )
 
@@ -164,6 +178,8 @@ class LocalTrainer(Trainer):
         sent, self._metered_apart = self._bytes_apart - self._metered_apart, self._bytes_apart
         measured = super()._measured()
         measured |= {"bytes_sent": measured["bytes_sent"] + sent}
+        if self.local.staleness:
+            measured |= {"models_by_age": list(self.reconciler.ages)}
         return measured if self._halo is None else measured | {"halo": self._halo.report()}
 
     def _step(self, epoch: int) -> float:
@@ -197,10 +213,23 @@ class LocalTrainer(Trainer):
         losses = self._task.losses(own.logits, self.model.decoder, picked)
         weight = picked.weight.to(losses.dtype)
         loss = (losses * weight).sum()
+        if self.local.unlabelled and self.reconciler.round:
+            batch = self._unlabelled_batch()
+            own = self._outputs(self.model, batch)
         total = loss / weight.sum() + self.reconciler.penalty(own, lambda model: self._outputs(model, batch))
         total.backward()  # type: ignore[no-untyped-call]
         self._take_step()
         return torch.stack([loss.detach(), weight.sum()]).double().cpu()
+
+    def _unlabelled_batch(self) -> Batch:
+        """Sample some rows of which no label is learned here, or of all where there are none."""
+        rows = np.arange(self.shard.num_inner)
+        masks = self.shard.split_masks()
+        if masks and not masks["train_mask"][rows].all():
+            rows = rows[~masks["train_mask"][rows]]
+        seed = int(torch.randint(2**31, ()))
+        chosen = np.random.default_rng(seed).choice(rows, min(self.local.unlabelled, len(rows)), replace=False)
+        return self._sampler.sample(np.sort(chosen))
 
     def _outputs(self, model: nn.Module, batch: Batch, recall: Recall | None = None) -> Outputs:
         """Run the layers of a model on a batch; halo rows that it does not compute are recalled."""

@@ -12,7 +12,7 @@ from asepr.errors import TrainingError
 from asepr.trainer_plugin.local_train import LocalConfig
 from asepr.trainer_plugin.reconcile_average import AverageConfig
 from asepr.trainer_plugin.reconcile_halo import parse_halo
-from asepr.trainer_plugin.reconcile_losses import ContrastConfig, DistillConfig
+from asepr.trainer_plugin.reconcile_losses import ContrastConfig, DistillConfig, Teacher
 from asepr.trainer_plugin.train import TrainConfig
 
 MODES = ("exact", "local")
@@ -24,12 +24,15 @@ _LOCAL = {
     "replica_weight": "degree",
     "use_aggregates": True,
     "correction_steps": 0,
+    "unlabelled": 0,
+    "staleness": 0,
     "average": "weighted",
     "bits": 32,
     "moments": "persist",
     "elasticity": 0.5,
     "distill": 0.0,
     "distill_layers": 0.0,
+    "distill_teacher": "common",
     "contrast": 0.0,
     "contrast_batch": 0.0,
     "halo": "none",
@@ -71,7 +74,7 @@ def make_config(options: Mapping[str, Any]) -> TrainConfig | LocalConfig:
             moments=values["moments"],
             elasticity=values["elasticity"],
         ),
-        distill=_distill(values["distill"], values["distill_layers"]),
+        distill=_distill(values["distill"], values["distill_layers"], values["distill_teacher"]),
         contrast=_contrast(values["contrast"], values["contrast_batch"]),
         halo=parse_halo(values["halo"], values["halo_codec"], train.seed, train.timeout_s),
     )
@@ -127,8 +130,11 @@ def flat_options(config: TrainConfig | LocalConfig) -> dict[str, Any]:
             "elasticity": config.average.elasticity,
             "distill": distill.logits if distill else 0.0,
             "distill_layers": distill.layers if distill else 0.0,
+            "distill_teacher": distill.teacher if distill else "common",
             "contrast": contrast.previous if contrast else 0.0,
             "contrast_batch": contrast.batch if contrast else 0.0,
+            "halo": f"historical:{config.halo.every}" if config.halo else "none",
+            "halo_codec": config.halo.codec if config.halo else _LOCAL["halo_codec"],
         }
     )
 
@@ -152,8 +158,10 @@ def _checked(name: str, value: Any, where: str = "") -> Any:
     return value
 
 
-def _distill(logits: float, layers: float) -> DistillConfig | None:
-    return DistillConfig(logits=logits, layers=layers) if logits or layers else None
+def _distill(logits: float, layers: float, teacher: Teacher) -> DistillConfig | None:
+    if not logits and not layers:
+        return None
+    return DistillConfig(logits=logits, layers=layers, teacher=teacher)
 
 
 def _contrast(previous: float, batch: float) -> ContrastConfig | None:

@@ -144,6 +144,13 @@ class WeightedSum:
         return total[: len(vector)].to(vector)
 
 
+def gather_vectors(vector: torch.Tensor, group: dist.ProcessGroup | None = None) -> list[torch.Tensor]:
+    """Return the vectors of all ranks, each (n,), in rank order."""
+    found = [torch.empty_like(vector) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(found, vector, group=group)
+    return found
+
+
 def gather_numbers(numbers: list[float], group: dist.ProcessGroup | None = None) -> torch.Tensor:
     """Return float64 (P, n): the numbers of every rank."""
     own = torch.tensor(numbers, dtype=torch.float64)

@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812  # the name the field uses
 
 from asepr.errors import TrainingError
+
+Teacher = Literal["common", "ensemble"]
+TEACHERS = ("common", "ensemble")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,11 +39,20 @@ class DistillConfig:
     layers : float
         Factor of the squared distance between normalised hidden representations ("cross-layer").
     temperature : float
+    teacher : "common" or "ensemble"
+        Whose answers: those of the common model, or the mean of those of all ranks' models before they became one,
+        which every rank then holds: P models in place of one.
+
+    Notes
+    -----
+    Source of the ensemble: Lin, Kong, Stich, Jaggi, Ensemble distillation for robust model fusion in federated
+    learning, 2020, section 3; there the server is trained, here the ranks are.
     """
 
     logits: float = 0.5
     layers: float = 0.0
     temperature: float = 2.0
+    teacher: Teacher = "common"
 
     def __post_init__(self) -> None:
         """Check every range.
@@ -53,6 +66,10 @@ class DistillConfig:
             raise TrainingError(
                 "distillation must have factors of at least 0 and a positive temperature, got "
                 f"{self.logits}, {self.layers} and {self.temperature}; mend the option"
+            )
+        if self.teacher not in TEACHERS:
+            raise TrainingError(
+                f"distill_teacher must be one of {', '.join(TEACHERS)}, got '{self.teacher}'; choose one of these"
             )
 
 

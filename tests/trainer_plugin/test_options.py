@@ -14,7 +14,8 @@ from asepr.cli import app  # noqa: E402
 from asepr.errors import TrainingError  # noqa: E402
 from asepr.trainer_plugin import launch  # noqa: E402
 from asepr.trainer_plugin.local_train import LocalConfig  # noqa: E402
-from asepr.trainer_plugin.options import DEFAULTS, make_config, read_options  # noqa: E402
+from asepr.trainer_plugin.options import _EXCHANGE as EXCHANGE_OPTIONS  # noqa: E402
+from asepr.trainer_plugin.options import DEFAULTS, flat_options, make_config, read_options  # noqa: E402
 from asepr.trainer_plugin.train import TrainConfig  # noqa: E402
 
 
@@ -34,9 +35,24 @@ def test_every_field_has_its_option():
     assert (config.contrast.previous, config.contrast.batch) == (0.0, 0.5)
 
 
+def test_every_option_of_local_training_comes_back():
+    given = {
+        "mode": "local",
+        "halo": "historical:3",
+        "halo_codec": "int4",
+        "distill": 0.25,
+        "distill_teacher": "ensemble",
+        "unlabelled": 7,
+    }
+    config = make_config(given)
+    assert flat_options(config).keys() == DEFAULTS.keys() - set(EXCHANGE_OPTIONS)
+    assert make_config(flat_options(config)) == config
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"mode": "local", "unlabelled": 5}, "unlabelled must come with task node and with distill or contrast"),
         ({"mode": "fast"}, "mode must be one of exact, local, got 'fast'"),
         ({"batch": 3}, "batch must come with mode local, got mode exact"),
         ({"epochs": "many"}, "epochs must be of type int, got 'many'"),

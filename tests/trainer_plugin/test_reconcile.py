@@ -2,6 +2,7 @@
 
 import copy
 import math
+import time
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 from asepr.errors import TrainingError  # noqa: E402
 from asepr.trainer_plugin.reconcile import Reconciler  # noqa: E402
 from asepr.trainer_plugin.reconcile_average import AverageConfig, round_shares  # noqa: E402
+from asepr.trainer_plugin.reconcile_bounded import BoundedAverage  # noqa: E402
 from asepr.trainer_plugin.reconcile_losses import (  # noqa: E402
     ContrastConfig,
     DistillConfig,
@@ -209,3 +211,107 @@ def test_an_error_in_the_loop_is_not_hidden_by_a_round():
     before = copy.deepcopy(model.state_dict())
     optimizer.step()
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def average_apart(rank: int) -> list[list[float]]:
+    """Rank 0 posts three times before rank 1 posts once, then once after; return the means that each found."""
+    board = BoundedAverage(3, 32)
+    means = []
+    for _ in range(3 if rank == 0 else 0):
+        means.append(board.average(torch.full((2,), 1.0 + len(means)), 3.0).tolist())
+    torch.distributed.barrier()
+    if rank == 1:
+        means.append(board.average(torch.full((2,), 10.0), 1.0).tolist())
+    torch.distributed.barrier()
+    if rank == 0:
+        means.append(board.average(torch.full((2,), 4.0), 3.0).tolist())
+    board.end()
+    torch.distributed.barrier()
+    board.begin()
+    means.append(board.average(torch.full((2,), 5.0 + rank), 0.0 if rank else 1.0).tolist())
+    torch.distributed.barrier()  # The board goes with rank 0.
+    return means
+
+
+def test_what_was_posted_last_counts_by_its_age():
+    ahead, behind = run_ranks(2, average_apart)
+    # Rank 1 has posted nothing at first; then what it posted is 3 rounds old, and counts a quarter.
+    later = (3 * 4 + 1 / 4 * 10) / (3 + 1 / 4)
+    assert ahead == [[1.0] * 2, [2.0] * 2, [3.0] * 2, [pytest.approx(later)] * 2, [5.0] * 2]
+    # A model that is ahead counts in full. After all came together, nothing of before is read; no weight, no part.
+    assert behind[0] == [pytest.approx((1 * 10 + 3 * 3) / 4)] * 2
+    assert behind[1] in ([6.0] * 2, [5.0] * 2)
+
+
+def train_beside_a_slow_rank(rank: int, staleness: int) -> tuple[list[float], float, list[int]]:
+    model = make_model(rank)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Reconciler(model, optimizer, sync_every=1, staleness=staleness) as reconciler:
+        since = time.perf_counter()
+        for step in range(12):
+            if rank == 2 and step < 6:
+                time.sleep(0.25)
+            optimizer.zero_grad()
+            loss_of(model, rank, step).backward()
+            optimizer.step()
+        apart = time.perf_counter() - since
+    return flat(model).tolist(), apart, reconciler.ages
+
+
+def test_a_slow_rank_holds_others_up_only_past_the_bound():
+    together, bounded = (run_ranks(3, train_beside_a_slow_rank, staleness) for staleness in (0, 4))
+    for answers in (together, bounded):
+        assert answers[0][0] == answers[1][0] == answers[2][0], "all end with one model"
+    assert bounded[0][0] != together[0][0]
+    assert min(seconds for _, seconds, _ in together) > 6 * 0.25
+    # Rank 0 needs 12 rounds and may be 4 ahead: it waits until rank 2 has come to its 8th.
+    assert bounded[0][1] > 6 * 0.25
+    assert len(bounded[0][2]) == 5
+    assert sum(bounded[0][2][1:]) > 0, "some models were old"
+    early = run_ranks(3, train_beside_a_slow_rank, 12)
+    assert early[0][1] < 5 * 0.25, "with a bound that is never reached nobody waits"
+
+
+def distil_from_all(rank: int) -> tuple[float, float, int]:
+    """Return the penalty after a round, the same from both models by hand, and bytes."""
+    model = make_model(0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = torch.from_numpy(np.random.default_rng(8).standard_normal((5, 4)))
+    config = DistillConfig(teacher="ensemble")
+    apart = [copy.deepcopy(model) for _ in range(2)]
+    with Reconciler(model, optimizer, sync_every=1, weight=WEIGHTS[rank], distill=config) as reconciler:
+        for other, each in enumerate(apart):
+            gradients = torch.autograd.grad(loss_of(each, other, 0), list(each.parameters()))
+            with torch.no_grad():
+                for parameter, gradient in zip(each.parameters(), gradients, strict=True):
+                    parameter -= 0.1 * gradient
+        loss_of(model, rank, 0).backward()
+        optimizer.step()
+        own = Outputs(logits=model(data))
+        found = reconciler.penalty(own, lambda m: Outputs(logits=m(data)))
+        mean = 0.75 * apart[0](data) + 0.25 * apart[1](data)
+        expected = distillation(own, Outputs(logits=mean), config)
+    return float(found), float(expected), reconciler.bytes_sent
+
+
+def test_an_ensemble_is_the_mean_of_what_all_models_say():
+    size = 4 * 3 + 3 + 3 * 2 + 2
+    for found, expected, sent in run_ranks(2, distil_from_all):
+        assert found == pytest.approx(expected, rel=1e-10)
+        assert found > 0
+        assert sent == 8 * size + 2 * 8 * math.ceil(size / 2)
+
+
+def test_what_does_not_go_with_waiting_for_nobody():
+    model = make_model(0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for options in (
+        {"average": AverageConfig(kind="elastic")},
+        {"average": AverageConfig(moments="average")},
+        {"distill": DistillConfig(teacher="ensemble")},
+        {"correct": lambda: None},
+    ):
+        with pytest.raises(TrainingError, match="staleness must come with average weighted or uniform, and without"):
+            Reconciler(model, optimizer, staleness=1, **options)
+    with pytest.raises(TrainingError, match="distill_teacher must be one of common, ensemble, got 'all'"):
+        DistillConfig(teacher="all")

@@ -8,6 +8,8 @@
 turn by turn. *Accuracy*: the mean of the last 10 epochs' weights, evaluated exactly, the seeds of all cases
 paired, in processes here.
 
+A schedule may be followed by `+N`: every Nth step is exact, as in `pipelined+5/int2`.
+
 Hosts are made by a script with the commands `up N MBIT`, `run I CMD ...` and `down`. On real machines
 start, by torchrun on each,
 
@@ -127,7 +129,8 @@ def train_here(shard: "ShardGraph", row: dict[str, Any], settings: dict[str, Any
     from asepr.trainer_plugin.train import TrainConfig, Trainer
 
     values = {name: value for name, value in settings["train"].items() if name != "warm"}
-    config = TrainConfig(exchange=row["schedule"], codec=row["codec"], seed=row["seed"], **values)
+    schedule, _, every = row["schedule"].partition("+")
+    config = TrainConfig(exchange=schedule, exact_every=int(every or 0), codec=row["codec"], seed=row["seed"], **values)
     trainer = Trainer(shard, config)
     exchange, size, warm = trainer.graph.exchange, shard.num_parts, settings["train"]["warm"]
     for epoch in range(warm):
@@ -247,7 +250,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--shards", type=Path, help="be one of the machines that torchrun starts, on this dataset")
     parser.add_argument("--graphs", nargs="*", default=["wordnet", "debian-deps", "amazon-computers"])
     parser.add_argument("--layouts", nargs="*", default=["edge-cut"])
-    parser.add_argument("--cases", nargs="*", default=[], help="SCHEDULE/CODEC")
+    parser.add_argument("--cases", nargs="*", default=[], help="SCHEDULE/CODEC, SCHEDULE+N/CODEC")
     parser.add_argument("--only", nargs="*", default=["time", "accuracy"])
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--mbit", nargs="*", type=int, default=[100, 25])

@@ -11,7 +11,7 @@ from asepr.errors import EdgeSourceError
 from asepr.formats.locations import DAMAGE
 
 SUFFIX = ".npz"
-HELD_OUT_NAMES = {"val": ("val", "valid"), "test": ("test",)}
+NAMES = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
 
 
 def read_edge_split(path: Path, num_edges: int) -> ByteArray:
@@ -30,7 +30,8 @@ def read_edge_split(path: Path, num_edges: int) -> ByteArray:
     Raises
     ------
     EdgeSourceError
-        The file cannot be read; an array is missing or holds no rows; a row is out of range, in two arrays or in none.
+        The file cannot be read; an array is missing or not of whole numbers; a row is out of range, in two arrays or in
+        none.
     """
     rows = _read(path, num_edges)
     code = np.zeros(num_edges, dtype=np.uint8)
@@ -58,7 +59,7 @@ def _read(path: Path, num_edges: int) -> dict[str, IdArray]:
             f"{path}: must be an npz of arrays train, val, test, got: {reason}; write it with numpy.savez"
         ) from error
     rows = {}
-    for name, names in {"train": ("train",), **HELD_OUT_NAMES}.items():
+    for name, names in NAMES.items():
         there = next((other for other in names if other in stored), None)
         if there is not None:
             rows[name] = _checked(path, there, stored[there], num_edges)

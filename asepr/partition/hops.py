@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from asepr.contracts import Assignment, Buckets, EdgeSource, Scratch
-from asepr.partition.copies_kernels import spread_copies
+from asepr.partition.copies_kernels import count_copies, list_halo_copies, spread_copies
 from asepr.partition.edge_buckets import as_rows, edge_row_dtype
-from asepr.partition.hops_kernels import count_outer_parts, list_outer_parts
 
 
 def widen_halos(assignment: Assignment, source: EdgeSource, hops: int) -> Assignment:
@@ -47,8 +46,11 @@ def bucket_outer_edges(source: EdgeSource, assignment: Assignment, scratch: Scra
         return None
     buckets = scratch.buckets("outer_edges", assignment.num_parts, edge_row_dtype(source))
     for chunk in source:
-        count = count_outer_parts(chunk.dst, assignment.owner, assignment.whole)
+        whole, num_parts = assignment.whole[chunk.dst], np.empty(len(chunk), dtype=np.int32)
+        count_copies(whole, num_parts)
+        # The owner of its destination has each edge already.
+        count = int(num_parts.sum()) - len(chunk)
         part, edge = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int64)
-        list_outer_parts(chunk.dst, assignment.owner, assignment.whole, part, edge)
+        list_halo_copies(whole, assignment.owner[chunk.dst], 0, part, edge)
         buckets.append(part, as_rows(chunk, buckets.dtype)[edge])
     return buckets

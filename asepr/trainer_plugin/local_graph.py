@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from asepr.contracts import IdArray
 from asepr.errors import TrainingError
 from asepr.formats.shard import LocalIds, Shard
 from asepr.trainer_plugin.exchange import Exchange, ExchangeConfig
@@ -87,18 +88,18 @@ class LocalGraph:
             return (self, rows, None) if number else (self, rows[: self.num_inner], rows)
         left = num_layers - number
         reach = (left - 1) % hops + 1
+        level = self._level(reach)
         if number == 0:
-            rows = rows[self._by_hop[: self._level(reach).num_local]]
+            rows = rows[self._by_hop[: level.num_local]]
         elif reach == hops:
             rows = self.exchange.scatter(rows)[self._by_hop]
-        level = self._level(reach)
         return level, rows[: level.num_inner], rows
 
     @functools.cached_property
     def _by_hop(self) -> torch.Tensor:
         """Local rows by their distance from the inner nodes."""
         assert isinstance(self._shard, Shard), "levels of a graph have none of their own"
-        return torch.from_numpy(np.argsort(self._shard.hop, kind="stable")).to(self._device)
+        return torch.from_numpy(order_by_hop(self._shard)).to(self._device)
 
     def _level(self, reach: int) -> "LocalGraph":
         """Return the graph on which nodes fewer than `reach` hops away are computed from those up to there."""
@@ -223,6 +224,11 @@ class LocalGraph:
         return self._sum(torch.ones_like(self.out_degree))[: self.num_inner]
 
 
+def order_by_hop(shard: Shard) -> IdArray:
+    """Return int64 (num_local,): local rows by their distance from the inner nodes, in order within each."""
+    return np.argsort(shard.hop, kind="stable")
+
+
 class NearRows:
     """The part of a shard that is at most some hops away from its inner nodes, as a shard of its own.
 
@@ -237,8 +243,7 @@ class NearRows:
     """
 
     def __init__(self, shard: Shard, reach: int) -> None:
-        hop = shard.hop
-        order = np.argsort(hop, kind="stable")
+        hop, order = shard.hop, order_by_hop(shard)
         self.manifest, self.plan = shard.manifest, shard.plan
         self.rank, self.num_parts = shard.rank, shard.num_parts
         self.num_inner, self.num_local = (int(np.count_nonzero(hop < reach + more)) for more in (0, 1))

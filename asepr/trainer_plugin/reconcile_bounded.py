@@ -47,7 +47,7 @@ class BoundedAverage:
     bytes_sent : int
         Payload bytes that this rank posted and read.
     ages : list of int
-        Of the models averaged, in rounds: `ages[a]` were a rounds old.
+        Of the models averaged, in rounds: `ages[a]` were a rounds old, the last that many or more.
 
     Notes
     -----

@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from asepr.jit import kernel
+from asepr.jit import helper, kernel
 
 
 @kernel
@@ -113,7 +113,7 @@ def count_copies_by_part(bits, copies):
                 word &= word - np.uint64(1)
 
 
-@kernel
+@helper
 def lowest_bit(word):
     """Return the position of the lowest set bit: how many lie below it, which compiles to one instruction."""
     below = (word & (~word + np.uint64(1))) - np.uint64(1)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 
 from asepr.contracts import EdgePartArray, IdArray
-from asepr.jit import kernel
+from asepr.jit import helper, kernel
 
 NOBODY = -1
 
@@ -120,7 +120,7 @@ def grow_parts(rows, growth, target, seeds):
             pass
 
 
-@kernel
+@helper
 def close(rows, growth, most, p, v):
     """Reach all of v's neighbours by unplaced edges, so that none of its edges is left to others."""
     start = rows.start[v]
@@ -135,7 +135,7 @@ def close(rows, growth, most, p, v):
                 rows.length[v] += 1
 
 
-@kernel
+@helper
 def reach(rows, growth, most, p, v):
     """Copy v into part p, place its edges to nodes already there, and queue it if edges are left."""
     growth.reached_by[v] = p
@@ -159,7 +159,7 @@ def reach(rows, growth, most, p, v):
         enqueue(growth, v)
 
 
-@kernel
+@helper
 def lessen(growth, v):
     """Take one from the unplaced edges of a node, and move it in the queue if it is there."""
     if growth.before[v] == v:
@@ -171,7 +171,7 @@ def lessen(growth, v):
         enqueue(growth, v)
 
 
-@kernel
+@helper
 def enqueue(growth, v):
     """Put a node at the head of the list for its number of unplaced edges."""
     key = growth.left[v]
@@ -184,7 +184,7 @@ def enqueue(growth, v):
     growth.lowest[0] = min(growth.lowest[0], key)
 
 
-@kernel
+@helper
 def unqueue(growth, v):
     """Take a node out of the list for its number of unplaced edges, if it is there."""
     if growth.before[v] == v:
@@ -198,7 +198,7 @@ def unqueue(growth, v):
     growth.before[v] = v
 
 
-@kernel
+@helper
 def pop(growth):
     """Take the node with fewest unplaced edges out of the queue; return it, or NOBODY if there is none."""
     while growth.lowest[0] < growth.first.shape[0]:

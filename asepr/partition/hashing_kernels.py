@@ -3,10 +3,10 @@
 
 import numpy as np
 
-from asepr.jit import kernel
+from asepr.jit import helper, kernel
 
 
-@kernel
+@helper
 def hash_to_unit(key, seed):
     """Return a number in [0, 1) from a 64-bit mix of key and seed (splitmix64, Steele et al. 2014)."""
     x = np.uint64(key) + np.uint64(0x9E3779B97F4A7C15) * np.uint64(seed + 1)
@@ -16,7 +16,7 @@ def hash_to_unit(key, seed):
     return np.float64(x >> np.uint64(11)) / np.float64(1 << 53)
 
 
-@kernel
+@helper
 def place_with_room(part, load, cap):
     """Return `part` if it has room, else the part with the least load relative to its cap; count it."""
     if load[part] >= cap[part]:

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from asepr.contracts import Buckets, DegreeArray, EdgeChunk, IdArray, PartitionProblem
-from asepr.partition.owned_edges_kernels import group_by_owner
+from asepr.contracts import Buckets, DegreeArray, IdArray, PartitionProblem
+from asepr.partition.owned_edges_kernels import group_by_owner, own_edges
 from asepr.partition.ranking import id_dtype, ranks
 from asepr.stream.read_ahead import read_ahead
 
@@ -78,17 +78,11 @@ def _bucket_by_owner(problem: PartitionProblem, rank_of: npt.NDArray[Any], bound
     dtype = np.dtype([("owner", rank_of.dtype), ("other", rank_of.dtype), ("eid", eid)])
     buckets = problem.scratch.buckets("owners", len(bounds) + 1, dtype)
     for chunk in read_ahead(problem.source):
-        rows = _owned_rows(chunk, rank_of, dtype)
-        buckets.append(np.searchsorted(bounds, rows["owner"], side="right"), rows)
+        rows, bucket = np.empty(len(chunk), dtype=dtype), np.empty(len(chunk), dtype=np.int32)
+        own_edges(chunk.src, chunk.dst, rank_of, bounds, rows["owner"], rows["other"], bucket)
+        rows["eid"] = np.arange(chunk.first_eid, chunk.first_eid + len(chunk))
+        buckets.append(bucket, rows)
     return buckets
-
-
-def _owned_rows(chunk: EdgeChunk, rank_of: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    src, dst = rank_of[chunk.src], rank_of[chunk.dst]
-    rows = np.empty(len(chunk), dtype=dtype)
-    rows["owner"], rows["other"] = np.maximum(src, dst), np.minimum(src, dst)
-    rows["eid"] = np.arange(chunk.first_eid, chunk.first_eid + len(chunk))
-    return rows
 
 
 def _sorted_by_owner(rows: npt.NDArray[Any]) -> OwnedRows:

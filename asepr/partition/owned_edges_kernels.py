@@ -1,12 +1,36 @@
-"""Sorting a bucket of edges by owner and other end."""
+"""Finding the owners of edges, and sorting a bucket of edges by owner and other end."""
 # mypy: disable-error-code="no-untyped-def"
 
 import numpy as np
 
-from asepr.jit import kernel
+from asepr.jit import helper, kernel
 
 FEW_EDGES = 48
 """Groups up to this size are sorted by insertion."""
+
+
+@kernel
+def own_edges(src, dst, rank_of, bounds, owner, other, bucket):
+    """Find the owner of each edge, and the bucket of that.
+
+    Parameters
+    ----------
+    src, dst : int (n,)
+    rank_of : int32 or int64 (N,)
+    bounds : int64 (B - 1,), the first rank of every bucket but the first
+    owner, other : as `rank_of` (n,), out
+    bucket : int32 (n,), out
+    """
+    for i in range(src.shape[0]):
+        a, b = rank_of[src[i]], rank_of[dst[i]]
+        owner[i], other[i] = max(a, b), min(a, b)
+        # A binary search without branches, which would be mispredicted half of the time.
+        low, length = 0, bounds.shape[0]
+        while length > 0:
+            half = (length + 1) >> 1
+            low += half * (bounds[low + half - 1] <= owner[i])
+            length -= half
+        bucket[i] = low
 
 
 @kernel
@@ -41,7 +65,7 @@ def group_by_owner(owner, other, eid, first, start, owner_out, other_out, eid_ou
         begin = start[r]
 
 
-@kernel
+@helper
 def sort_by_insertion(other, eid, begin, end):
     """Sort rows `begin:end` stably by other end."""
     for i in range(begin + 1, end):

@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from asepr.jit import kernel
+from asepr.jit import helper, kernel
 
 EDGE_SLOPE = 0.2
 EDGE_WALL = 20.0
@@ -15,6 +15,9 @@ HEAD_START = 0.02
 """Part of the final load that every part is taken to have at the start, so that the first edges are not dear."""
 
 OPENING_THRESHOLD = 0.3
+DENSE_SHARE = 12
+"""Nodes that more than one in so many parts hold are added to all parts at once, others to one part after the other."""
+
 REFRESH_EDGES = 64
 
 
@@ -43,6 +46,7 @@ def place_owners(owner, other, home, weight, capacities, cap, totals, unplaced, 
     num_covered = np.zeros(num_parts, dtype=np.int64)
     worth = np.zeros(num_parts)
     opened = np.empty(num_parts, dtype=np.int64)
+    is_open = np.zeros(bits.shape[1], dtype=np.uint64)
     discount = np.empty(owner.shape[0])
     waiting = np.empty(owner.shape[0], dtype=np.int64)
     stop = 0
@@ -56,12 +60,12 @@ def place_owners(owner, other, home, weight, capacities, cap, totals, unplaced, 
         )
         opening_cost = 1.0 / (1.0 + unplaced[owner[start]] / num_parts)
         num_opened = open_parts(
-            other, stop - start, num_others - num_full, waiting, num_waiting, opening_cost, bits, discount, gain,
-            num_covered, load, cap, edge_price, copy_price, opened, worth,
+            other, stop - start, num_others - num_full, waiting, num_waiting, opening_cost, bits, num_copies, discount,
+            gain, num_covered, load, cap, edge_price, copy_price, opened, worth,
         )  # fmt: skip
         place_group(
             owner, other, start, stop, home, weight, bits, num_copies, load, copies, cap, capacities, totals,
-            edge_price, copy_price, opened, num_opened, worth, part,
+            edge_price, copy_price, opened, num_opened, is_open, worth, part,
         )  # fmt: skip
         gain[:] = 0.0
         num_covered[:] = 0
@@ -82,7 +86,7 @@ def place_in_turn(owner, other, cap, unplaced, bits, num_copies, load, copies, p
         enter(bits, other[i], p, num_copies, copies)
 
 
-@kernel
+@helper
 def set_prices(load, copies, capacities, totals, edge_price, copy_price):
     """Price one more edge and one more copy in each part by its load relative to its share so far."""
     all_edges = 0.0
@@ -99,7 +103,7 @@ def set_prices(load, copies, capacities, totals, edge_price, copy_price):
         copy_price[p] = COPY_SLOPE * y + COPY_WALL * max(0.0, y - COPY_WALL_AT)
 
 
-@kernel
+@helper
 def weigh_neighbours(
     owner, other, start, stop, home, weight, unplaced, bits, num_copies, discount, waiting, gain, num_covered
 ):
@@ -131,15 +135,20 @@ def weigh_neighbours(
         elif num_copies[u] == num_parts:
             num_full += 1
         else:
-            add_parts(bits, u, discount[i], 1, gain, num_covered)
+            add_parts(bits, u, num_copies[u], discount[i], 1, gain, num_covered)
             waiting[num_waiting] = i
             num_waiting += 1
     return num_others, num_full, num_waiting
 
 
-@kernel
-def add_parts(bits, u, amount, count, gain, num_covered):
-    """Add to `gain` and `num_covered` of every part that holds node u."""
+@helper
+def add_parts(bits, u, num_held, amount, count, gain, num_covered):
+    """Add to `gain` and `num_covered` of every part that holds node u; `num_held` parts do."""
+    num_parts = gain.shape[0]
+    if num_held * DENSE_SHARE > num_parts:
+        for w in range(bits.shape[1]):
+            add_word(bits[u, w], amount, count, gain[w << 6 :], num_covered[w << 6 :])
+        return
     for w in range(bits.shape[1]):
         word = bits[u, w]
         while word:
@@ -149,7 +158,16 @@ def add_parts(bits, u, amount, count, gain, num_covered):
             num_covered[p] += count
 
 
-@kernel
+@helper
+def add_word(word, amount, count, gain, num_covered):
+    """Add to each of up to 64 parts, those without a bit in the word too: nothing. Several fit into one instruction."""
+    for p in range(min(64, gain.shape[0])):
+        bit = np.int64((word >> np.uint64(p)) & np.uint64(1))
+        gain[p] += amount * bit
+        num_covered[p] += count * bit
+
+
+@helper
 def lowest_bit(word):
     """Return the position of the lowest set bit: how many lie below it, which compiles to one instruction."""
     below = (word & (~word + np.uint64(1))) - np.uint64(1)
@@ -160,10 +178,10 @@ def lowest_bit(word):
     return p
 
 
-@kernel
+@helper
 def open_parts(
-    other, num_edges, num_apart, waiting, num_waiting, opening_cost, bits, discount, gain, num_covered, load, cap,
-    edge_price, copy_price, opened, worth,
+    other, num_edges, num_apart, waiting, num_waiting, opening_cost, bits, num_copies, discount, gain, num_covered,
+    load, cap, edge_price, copy_price, opened, worth,
 ):  # fmt: skip
     """Open parts for the owner's edges as long as that saves copies; return how many.
 
@@ -184,7 +202,9 @@ def open_parts(
     num_opened = 1
     newest = first
     while True:
-        num_waiting = take_covered_out(other, waiting, num_waiting, newest, bits, discount, gain, num_covered)
+        num_waiting = take_covered_out(
+            other, waiting, num_waiting, newest, bits, num_copies, discount, gain, num_covered
+        )
         newest, best = -1, OPENING_THRESHOLD
         moved_price = edge_price[first] + copy_price[first]
         for p in range(num_parts):
@@ -200,61 +220,85 @@ def open_parts(
         num_opened += 1
 
 
-@kernel
-def take_covered_out(other, waiting, num_waiting, newest, bits, discount, gain, num_covered):
+@helper
+def take_covered_out(other, waiting, num_waiting, newest, bits, num_copies, discount, gain, num_covered):
     """Take the neighbours that the newest part covers out of the sums and off `waiting`; return how many still wait."""
     num_left = 0
     for j in range(num_waiting):
         i = waiting[j]
         if holds(bits, other[i], newest):
-            add_parts(bits, other[i], -discount[i], -1, gain, num_covered)
+            add_parts(bits, other[i], num_copies[other[i]], -discount[i], -1, gain, num_covered)
         else:
             waiting[num_left] = i
             num_left += 1
     return num_left
 
 
-@kernel
+@helper
 def holds(bits, u, p):
     """Return whether part p holds node u."""
     return (bits[u, p >> 6] >> np.uint64(p & 63)) & np.uint64(1) != 0
 
 
-@kernel
+@helper
 def place_group(
     owner, other, start, stop, home, weight, bits, num_copies, load, copies, cap, capacities, totals,
-    edge_price, copy_price, opened, num_opened, worth, part,
+    edge_price, copy_price, opened, num_opened, is_open, worth, part,
 ):  # fmt: skip
     """Place the owner's edges among the parts it opened, and enter the new copies."""
     r = owner[start]
     num_edges = stop - start
+    for j in range(num_opened):
+        is_open[opened[j] >> 6] |= np.uint64(1) << np.uint64(opened[j] & 63)
     for i in range(start, stop):
         u = other[i]
         if (i - start) % REFRESH_EDGES == REFRESH_EDGES - 1:
             set_prices(load, copies, capacities, totals, edge_price, copy_price)
-        best, best_cost, best_covers = -1, 0.0, False
-        for j in range(num_opened):
-            p = opened[j]
-            if load[p] >= cap[p]:
-                continue
-            covers = u == r or holds(bits, u, p)
-            if covers:
-                cost = edge_price[p]
-            else:
-                cost = edge_price[p] + copy_price[p] - worth[p] / num_edges
-                if home[u] == p:
-                    cost -= weight
-            if best < 0 or (covers and not best_covers) or (covers == best_covers and cost < best_cost):
-                best, best_cost, best_covers = p, cost, covers
+        best = cheapest_covering(bits, r, u, is_open, load, cap, edge_price)
+        if best < 0:
+            best = cheapest_opened(
+                home[u], weight, num_edges, load, cap, edge_price, copy_price, opened, num_opened, worth
+            )
         if best < 0:
             best = cheapest_with_room(r, u, bits, load, cap, edge_price, copy_price)
         part[i] = best
         load[best] += 1
         enter(bits, r, best, num_copies, copies)
         enter(bits, u, best, num_copies, copies)
+    is_open[:] = 0
 
 
-@kernel
+@helper
+def cheapest_covering(bits, r, u, is_open, load, cap, edge_price):
+    """Return the opened part with room, among those that hold neighbour u, where an edge costs least; or -1."""
+    best, best_cost = -1, 0.0
+    for w in range(is_open.shape[0]):
+        word = is_open[w] if u == r else is_open[w] & bits[u, w]
+        while word:
+            p = (w << 6) + lowest_bit(word)
+            word &= word - np.uint64(1)
+            if load[p] < cap[p] and (best < 0 or edge_price[p] < best_cost):
+                best, best_cost = p, edge_price[p]
+    return best
+
+
+@helper
+def cheapest_opened(home, weight, num_edges, load, cap, edge_price, copy_price, opened, num_opened, worth):
+    """Return the opened part with room where an edge to a neighbour that none of them holds costs least; or -1."""
+    best, best_cost = -1, 0.0
+    for j in range(num_opened):
+        p = opened[j]
+        if load[p] >= cap[p]:
+            continue
+        cost = edge_price[p] + copy_price[p] - worth[p] / num_edges
+        if home == p:
+            cost -= weight
+        if best < 0 or cost < best_cost:
+            best, best_cost = p, cost
+    return best
+
+
+@helper
 def cheapest_with_room(r, u, bits, load, cap, edge_price, copy_price):
     """Return the part, among those with room, where an edge costs least: new copies and prices."""
     best, best_cost = -1, 0.0
@@ -271,7 +315,7 @@ def cheapest_with_room(r, u, bits, load, cap, edge_price, copy_price):
     return best
 
 
-@kernel
+@helper
 def enter(bits, u, p, num_copies, copies):
     """Note that part p holds node u."""
     if not holds(bits, u, p):

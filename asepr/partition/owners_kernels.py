@@ -5,7 +5,7 @@ import heapq
 
 import numpy as np
 
-from asepr.jit import kernel
+from asepr.jit import helper, kernel
 
 
 @kernel
@@ -51,7 +51,7 @@ def choose_owners_in_order(order, bits, num_copies, train, capacities, node_cap,
         load[best] += added / capacities[best]
 
 
-@kernel
+@helper
 def least_loaded_holder(bits, v, node_cap, nodes, load):
     """Return the part with the least load among those with room that hold node v, or -1."""
     best = -1
@@ -65,7 +65,7 @@ def least_loaded_holder(bits, v, node_cap, nodes, load):
     return best
 
 
-@kernel
+@helper
 def lowest_bit(word):
     """Return the position of the lowest set bit: how many lie below it, which compiles to one instruction."""
     below = (word & (~word + np.uint64(1))) - np.uint64(1)
@@ -76,7 +76,7 @@ def lowest_bit(word):
     return p
 
 
-@kernel
+@helper
 def least_loaded(node_cap, nodes, load):
     """Return the part with the least load among those with room."""
     best = -1

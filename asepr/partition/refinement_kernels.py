@@ -3,10 +3,10 @@
 
 import numpy as np
 
-from asepr.jit import kernel
+from asepr.jit import helper, kernel
 
 
-@kernel
+@helper
 def fits(load, cap, weight, q, v):
     """Return whether part q has room for node v under every cap."""
     room = True
@@ -15,7 +15,7 @@ def fits(load, cap, weight, q, v):
     return room
 
 
-@kernel
+@helper
 def fullness(load, cap, p):
     """Return the largest load of part p relative to its caps."""
     fullest = 0.0
@@ -24,7 +24,7 @@ def fullness(load, cap, p):
     return fullest
 
 
-@kernel
+@helper
 def excess(load, cap, weight, p, v, sign):
     """Return by how much part p would exceed its caps, relative to them, with `sign` times node v added."""
     total = 0.0
@@ -33,7 +33,7 @@ def excess(load, cap, weight, p, v, sign):
     return total
 
 
-@kernel
+@helper
 def shift(load, weight, v, p, q):
     """Take node v's weights from part p's load to part q's."""
     for w in range(load.shape[1]):
@@ -170,7 +170,7 @@ def fill_gains(offsets, neighbour, edge_weight, part, edges_to):
             edges_to[v, part[neighbour[i]]] += edge_weight[i]
 
 
-@kernel
+@helper
 def sift_up(heap, place, key, at):
     """Move the heap's entry at `at` towards the root until its parent's key is no smaller."""
     v = heap[at]
@@ -185,7 +185,7 @@ def sift_up(heap, place, key, at):
     place[v] = at
 
 
-@kernel
+@helper
 def sift_down(heap, size, place, key, at):
     """Move the heap's entry at `at` away from the root until no child's key is larger."""
     v = heap[at]
@@ -204,7 +204,7 @@ def sift_down(heap, size, place, key, at):
     place[v] = at
 
 
-@kernel
+@helper
 def best_target(edges_to, weight, cap, load, part, v):
     """Return the part with room that most of v's edge weight goes to (ties: the emptiest), or -1."""
     best = -1

@@ -17,9 +17,9 @@ from asepr.partition.replica_removal_kernels import (
     replace_groups,
 )
 
-NUM_PASSES = 3
+NUM_PASSES = 8
 
-MIN_SAVED = 0.005
+MIN_SAVED = 0.001
 """A pass that saves a smaller share of the copies than this is the last."""
 
 EDGE_WALL = 0.6
@@ -126,13 +126,13 @@ def _work(groups: Groups, num_parts: int) -> Work:
     return Work(
         edge_price=np.zeros(num_parts),
         copy_price=np.zeros(num_parts),
-        gain=np.zeros(num_parts),
         worth=np.zeros(num_parts),
-        num_covered=np.zeros(num_parts, dtype=np.int64),
+        gain=np.zeros(num_parts, dtype=np.float32),
+        num_covered=np.zeros(num_parts, dtype=np.int32),
         opened=np.zeros(num_parts, dtype=np.int64),
         is_open=np.zeros(num_parts, dtype=np.bool_),
         old_part=np.empty(largest, dtype=np.int16),
-        is_settled=np.empty(largest, dtype=np.bool_),
+        waiting=np.empty(largest, dtype=np.int64),
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from asepr.contracts import EdgePartArray, IdArray
-from asepr.jit import kernel
+from asepr.jit import helper, kernel
 
 EDGE_SLOPE = 0.2
 EDGE_WALL = 20.0
@@ -75,22 +75,24 @@ class Work(NamedTuple):
 
     Attributes
     ----------
-    edge_price, copy_price, gain, worth : float64 (K,)
-    num_covered, opened : int64 (K,)
+    edge_price, copy_price, worth : float64 (K,)
+    gain : float32 (K,)
+    num_covered : int32 (K,)
+    opened : int64 (K,)
     is_open : bool (K,)
     old_part : int16 (G,), the part that each edge of the group came from
-    is_settled : bool (G,), whether no part can save a copy of the edge's other end any more
+    waiting : int64 (G,), the neighbours of which a part may still save a copy
     """
 
     edge_price: npt.NDArray[np.float64]
     copy_price: npt.NDArray[np.float64]
-    gain: npt.NDArray[np.float64]
     worth: npt.NDArray[np.float64]
-    num_covered: IdArray
+    gain: npt.NDArray[np.float32]
+    num_covered: npt.NDArray[np.int32]
     opened: IdArray
     is_open: npt.NDArray[np.bool_]
     old_part: EdgePartArray
-    is_settled: npt.NDArray[np.bool_]
+    waiting: IdArray
 
 
 @kernel
@@ -121,8 +123,8 @@ def replace_groups(groups, counts, bounds, work):
             continue
         set_prices(counts, bounds, groups.other.shape[0], work)
         num_before = take_group(groups, counts, work, r)
-        weigh_parts(groups, counts, work, r)
-        num_opened = open_parts(groups, counts, bounds, work, r)
+        num_waiting = weigh_parts(groups, counts, work, r)
+        num_opened = open_parts(groups, counts, bounds, work, r, num_waiting)
         num_after = put_group(groups, counts, bounds, work, r, num_opened)
         if num_after > num_before:
             restore_group(groups, counts, work, r)
@@ -132,7 +134,7 @@ def replace_groups(groups, counts, bounds, work):
         work.num_covered[:] = 0
 
 
-@kernel
+@helper
 def set_prices(counts, bounds, num_edges, work):
     """Price one more edge and one more copy in each part by its load relative to its share."""
     num_copies = counts.copies.sum()
@@ -143,7 +145,7 @@ def set_prices(counts, bounds, num_edges, work):
         work.copy_price[p] = COPY_SLOPE * y + COPY_WALL * max(0.0, y - bounds.walls[1])
 
 
-@kernel
+@helper
 def find_slot(counts, v, p):
     """Return the slot of node v for part p, or -1 where there is none yet."""
     first = counts.first_slot[v]
@@ -156,14 +158,14 @@ def find_slot(counts, v, p):
     return -1
 
 
-@kernel
+@helper
 def edges_in(counts, v, p):
     """Return how many edges of node v part p holds."""
     slot = find_slot(counts, v, p)
     return 0 if slot < 0 else counts.slot_count[slot]
 
 
-@kernel
+@helper
 def add_end(counts, v, p):
     """Enter one more edge of node v in part p; return whether that made a copy."""
     slot = find_slot(counts, v, p)
@@ -179,7 +181,7 @@ def add_end(counts, v, p):
     return True
 
 
-@kernel
+@helper
 def remove_end(counts, v, p):
     """Take one edge of node v out of part p; return whether a copy went with it."""
     slot = find_slot(counts, v, p)
@@ -196,7 +198,7 @@ def remove_end(counts, v, p):
     return True
 
 
-@kernel
+@helper
 def take_group(groups, counts, work, r):
     """Take all edges of owner r out of their parts, noting these; return how many copies go."""
     num_saved = 0
@@ -212,45 +214,54 @@ def take_group(groups, counts, work, r):
     return num_saved
 
 
-@kernel
+@helper
 def counts_once(groups, r, i):
     """Return whether row i is the first of its parallel edges, and no self-loop."""
     u = groups.other[i]
     return u != r and (i == groups.start[r] or groups.other[i - 1] != u)
 
 
-@kernel
+@helper
 def weigh_parts(groups, counts, work, r):
-    """Sum, for each part, what it saves to put the owner's edges there; note which rows say nothing."""
-    start = groups.start[r]
-    for i in range(start, groups.start[r + 1]):
+    """Sum, for each part, what it saves to put the owner's edges there; return how many neighbours tell of that."""
+    num_waiting = 0
+    for i in range(groups.start[r], groups.start[r + 1]):
         u = groups.other[i]
         # Copies that are everywhere, or nowhere, are the same for all parts.
-        tells = counts_once(groups, r, i) and 0 < counts.num_copies[u] < counts.load.shape[0]
-        work.is_settled[i - start] = not tells
-        if tells:
+        if counts_once(groups, r, i) and 0 < counts.num_copies[u] < counts.load.shape[0]:
+            work.waiting[num_waiting] = u
+            num_waiting += 1
             add_to_parts(counts, u, 1, work)
+    return num_waiting
 
 
-@kernel
+@helper
 def add_to_parts(counts, u, number, work):
     """Add one neighbour, or take it off, from `gain` and `num_covered` of every part that holds it."""
     first = counts.first_slot[u]
     num_parts = counts.load.shape[0]
     if counts.first_slot[u + 1] - first == num_parts:
+        # Without branches, and 32 bits wide, so that several parts fit into one instruction.
+        row = counts.slot_count[first : first + num_parts]
         for p in range(num_parts):
-            if counts.slot_count[first + p] > 0:
-                work.gain[p] += number * (1.0 - FRAILTY / (1 + counts.slot_count[first + p]))
-                work.num_covered[p] += number
+            is_there = np.int32(number * (row[p] > 0))
+            work.gain[p] += np.float32(is_there) * worth_of_copy(row[p])
+            work.num_covered[p] += is_there
     else:
         for slot in range(first, first + counts.num_copies[u]):
             p = counts.slot_part[slot]
-            work.gain[p] += number * (1.0 - FRAILTY / (1 + counts.slot_count[slot]))
+            work.gain[p] += np.float32(number) * worth_of_copy(counts.slot_count[slot])
             work.num_covered[p] += number
 
 
-@kernel
-def open_parts(groups, counts, bounds, work, r):
+@helper
+def worth_of_copy(num_edges):
+    """Return what it is worth not to need another copy where one rests on so many edges."""
+    return np.float32(1.0) - np.float32(FRAILTY) / (np.float32(1.0) + np.float32(num_edges))
+
+
+@helper
+def open_parts(groups, counts, bounds, work, r, num_waiting):
     """Open the parts that hold the owner anyway, then others as long as that saves; return how many.
 
     `opened` lists them, `worth` holds what each saved when it was opened. At least one is opened;
@@ -259,21 +270,22 @@ def open_parts(groups, counts, bounds, work, r):
     num_opened = 0
     for p in range(counts.load.shape[0]):
         if counts.load[p] < bounds.cap[p] and edges_in(counts, r, p) > 0:
-            open_part(groups, counts, work, r, p, num_opened)
+            num_waiting = open_part(counts, work, p, num_opened, num_waiting)
             num_opened += 1
     if num_opened == 0:
         p = best_first(counts, bounds, work, groups.start[r + 1] - groups.start[r])
-        open_part(groups, counts, work, r, p, 0)
+        num_waiting = open_part(counts, work, p, 0, num_waiting)
         num_opened = 1
-    while True:
+    while num_waiting > 0:
         p = best_further(counts, bounds, work)
         if p < 0:
-            return num_opened
-        open_part(groups, counts, work, r, p, num_opened)
+            break
+        num_waiting = open_part(counts, work, p, num_opened, num_waiting)
         num_opened += 1
+    return num_opened
 
 
-@kernel
+@helper
 def best_first(counts, bounds, work, num_edges):
     """Return the part with room where all edges of the group together cost least."""
     best, best_score = -1, 0.0
@@ -287,7 +299,7 @@ def best_first(counts, bounds, work, num_edges):
     return best
 
 
-@kernel
+@helper
 def best_further(counts, bounds, work):
     """Return the part that saves most when opened too, or -1 where none saves anything."""
     best, best_score = -1, 0.0
@@ -303,29 +315,38 @@ def best_further(counts, bounds, work):
     return best
 
 
-@kernel
-def open_part(groups, counts, work, r, newest, num_opened):
-    """Open a part, and take the neighbours that it covers, and no earlier one does, out of the sums."""
+@helper
+def open_part(counts, work, newest, num_opened, num_waiting):
+    """Open a part, and take the neighbours that it covers out of the sums; return how many still wait."""
     work.opened[num_opened] = newest
     work.is_open[newest] = True
     work.worth[newest] = work.gain[newest]
     if work.num_covered[newest] == 0:
-        return
-    start = groups.start[r]
-    for i in range(start, groups.start[r + 1]):
-        u = groups.other[i]
-        if not work.is_settled[i - start] and edges_in(counts, u, newest) > 0:
-            work.is_settled[i - start] = True
+        return num_waiting
+    num_left = 0
+    for j in range(num_waiting):
+        u = work.waiting[j]
+        if edges_in(counts, u, newest) > 0:
             add_to_parts(counts, u, -1, work)
+        else:
+            work.waiting[num_left] = u
+            num_left += 1
+    return num_left
 
 
-@kernel
+@helper
 def put_group(groups, counts, bounds, work, r, num_opened):
     """Place the edges of owner r among the opened parts; return how many copies come."""
     num_new = 0
+    num_edges = groups.start[r + 1] - groups.start[r]
+    apart = cheapest_opened(counts, bounds, work, num_opened, num_edges)
     for i in range(groups.start[r], groups.start[r + 1]):
         u = groups.other[i]
-        p = best_opened(counts, bounds, work, r, u, num_opened, groups.start[r + 1] - groups.start[r])
+        p = best_covering(counts, bounds, work, r, u, num_opened)
+        if p < 0:
+            if apart >= 0 and counts.load[apart] >= bounds.cap[apart]:
+                apart = cheapest_opened(counts, bounds, work, num_opened, num_edges)
+            p = apart
         if p < 0:
             p = cheapest_with_room(counts, bounds, work, r, u)
         groups.part[i] = p
@@ -337,27 +358,46 @@ def put_group(groups, counts, bounds, work, r, num_opened):
     return num_new
 
 
-@kernel
-def best_opened(counts, bounds, work, r, u, num_opened, num_edges):
-    """Return the opened part with room where edge (r, u) costs least, one that holds u first; or -1."""
-    best, best_cost, best_covers = -1, 0.0, False
+@helper
+def best_covering(counts, bounds, work, r, u, num_opened):
+    """Return the opened part with room, among those that hold u, where edge (r, u) costs least; or -1."""
+    best, best_cost = -1, 0.0
+    first = counts.first_slot[u]
+    if u == r or counts.first_slot[u + 1] - first == counts.load.shape[0]:
+        for j in range(num_opened):
+            p = work.opened[j]
+            held = counts.slot_count[first + p] if u != r else 0
+            if counts.load[p] >= bounds.cap[p] or (u != r and held == 0):
+                continue
+            cost = work.edge_price[p] + (FRAILTY / (1 + held) if u != r else 0.0)
+            if best < 0 or cost < best_cost:
+                best, best_cost = p, cost
+    else:
+        for slot in range(first, first + counts.num_copies[u]):
+            p = counts.slot_part[slot]
+            if not work.is_open[p] or counts.load[p] >= bounds.cap[p]:
+                continue
+            cost = work.edge_price[p] + FRAILTY / (1 + counts.slot_count[slot])
+            if best < 0 or cost < best_cost:
+                best, best_cost = p, cost
+    return best
+
+
+@helper
+def cheapest_opened(counts, bounds, work, num_opened, num_edges):
+    """Return the opened part with room where an edge to a node that none of them holds costs least; or -1."""
+    best, best_cost = -1, 0.0
     for j in range(num_opened):
         p = work.opened[j]
         if counts.load[p] >= bounds.cap[p]:
             continue
-        held = edges_in(counts, u, p)
-        covers = u == r or held > 0
-        cost = work.edge_price[p]
-        if not covers:
-            cost += work.copy_price[p] - work.worth[p] / num_edges
-        elif u != r:
-            cost += FRAILTY / (1 + held)
-        if best < 0 or (covers and not best_covers) or (covers == best_covers and cost < best_cost):
-            best, best_cost, best_covers = p, cost, covers
+        cost = work.edge_price[p] + work.copy_price[p] - work.worth[p] / num_edges
+        if best < 0 or cost < best_cost:
+            best, best_cost = p, cost
     return best
 
 
-@kernel
+@helper
 def cheapest_with_room(counts, bounds, work, r, u):
     """Return the part, among all with room, where edge (r, u) costs least."""
     best, best_cost = -1, 0.0
@@ -374,7 +414,7 @@ def cheapest_with_room(counts, bounds, work, r, u):
     return best
 
 
-@kernel
+@helper
 def restore_group(groups, counts, work, r):
     """Put the edges of owner r back where `take_group` took them from."""
     start = groups.start[r]

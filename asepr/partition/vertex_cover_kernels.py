@@ -3,10 +3,10 @@
 
 import numpy as np
 
-from asepr.jit import kernel
+from asepr.jit import helper, kernel
 
 
-@kernel
+@helper
 def take_all_edges(s, offsets, edge_of, ends, degree, leaves, num_leaves, taken):
     """Let node s cover all its uncovered edges; return the number of leaves waiting then."""
     for i in range(offsets[s], offsets[s + 1]):

@@ -26,7 +26,7 @@ MAX_ATTRIBUTE_COST = 1.01
 
 
 def place_edges(problem: PartitionProblem) -> EdgePartArray:
-    """Place every edge by the owner split, and refine in memory where the budget allows.
+    """Place every edge by the owner split, and refine: in memory where the budget allows, else bucket by bucket.
 
     In the in-memory form, where streamed clusters show that the graph has communities or geometry, two
     more candidates are made from a partition of the nodes: the owner split with that as its prior, and a
@@ -47,11 +47,13 @@ def place_edges(problem: PartitionProblem) -> EdgePartArray:
     """
     form = Form.STREAMING if problem.num_parts == 1 else choose_form(problem)
     prior = attribute_prior(problem)
-    told = None if prior is None else _finish(problem, split_owners(problem, prior), form)
+    told = (
+        None if prior is None else _finish(problem, split_owners(problem, prior, refines=form is Form.STREAMING), form)
+    )
     if told is not None and problem.attr_weight is not None:
         return told
     if told is None and form is Form.STREAMING:
-        return split_owners(problem)
+        return split_owners(problem, refines=True)
     best = None
     best_score = np.inf
     for candidate in _candidates(problem, form):
@@ -70,7 +72,7 @@ def _finish(problem: PartitionProblem, edge_part: EdgePartArray, form: Form) -> 
 def _candidates(problem: PartitionProblem, form: Form) -> Iterator[EdgePartArray]:
     if form is Form.IN_MEMORY and np.isinf(problem.replica_imbalance):
         yield expand_parts(problem)
-    yield split_owners(problem)
+    yield split_owners(problem, refines=form is Form.STREAMING)
     if form is Form.STREAMING or streamed_home(problem).lift < MIN_STREAMED_LIFT:
         return
     structure = structural_home(problem)

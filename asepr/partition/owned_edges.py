@@ -11,8 +11,8 @@ from asepr.partition.owned_edges_kernels import group_by_owner, own_edges
 from asepr.partition.ranking import id_dtype, ranks
 from asepr.stream.read_ahead import read_ahead
 
-BUCKET_DEGREE = 1 << 19
-"""Degree sum of the nodes whose edges share a bucket: about 260,000 edges, 4 MB."""
+BUCKET_DEGREE = 1 << 21
+"""Degree sum of the nodes whose edges share a bucket: about a million edges, 12 MB."""
 
 
 class OwnedRows(NamedTuple):

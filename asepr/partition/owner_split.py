@@ -7,8 +7,16 @@ import numpy.typing as npt
 
 from asepr.contracts import DegreeArray, EdgePartArray, PartArray, PartitionProblem
 from asepr.partition.owned_edges import OwnedEdges, OwnedRows
-from asepr.partition.owner_split_kernels import place_in_turn, place_owners
+from asepr.partition.owner_split_kernels import (
+    COPY_WALL_AT,
+    EDGE_WALL_AT,
+    HEAD_START,
+    place_in_turn,
+    place_owners,
+)
 from asepr.partition.ranking import rank_nodes
+from asepr.partition.replica_removal_kernels import Bounds
+from asepr.partition.window_refinement import Window
 
 NO_HOME = -1
 
@@ -36,7 +44,7 @@ class Prior:
     weight: float
 
 
-def split_owners(problem: PartitionProblem, prior: Prior | None = None) -> EdgePartArray:
+def split_owners(problem: PartitionProblem, prior: Prior | None = None, *, refines: bool = False) -> EdgePartArray:
     """Place every edge by the greedy choice of its owner, its end of lower degree.
 
     Nodes are ranked by descending degree (ties by id) and take their turn in that order. When a
@@ -53,6 +61,9 @@ def split_owners(problem: PartitionProblem, prior: Prior | None = None) -> EdgeP
     prior : Prior, optional
         Adds `weight` to the gain of a part that is the home of the owner, or of a neighbour that no
         part holds yet.
+    refines : bool
+        Place each bucket twice more by `Window.refine` before the next is read. Left out where hubs form a dense
+        core: there it gains next to nothing.
 
     Returns
     -------
@@ -70,9 +81,10 @@ def split_owners(problem: PartitionProblem, prior: Prior | None = None) -> EdgeP
     home = np.full(len(order), NO_HOME, dtype=np.int16) if prior is None else prior.home[order].astype(np.int16)
     owned = OwnedEdges(problem, order, ranked_degree)
     del order
-    state = _State(problem, ranked_degree, home, 0.0 if prior is None else prior.weight)
-    edge_part = problem.scratch.scattered("edge-part", problem.source.num_edges, np.int16)
     core_end = _find_core(problem, owned, int(np.count_nonzero(ranked_degree)))
+    weight = 0.0 if prior is None else prior.weight
+    state = _State(problem, ranked_degree, home, weight, refines=refines and core_end == 0)
+    edge_part = problem.scratch.scattered("edge-part", problem.source.num_edges, np.int16)
     for rows in owned:
         core, rest = rows.split(int(np.searchsorted(rows.owner, core_end)))
         if len(core.eid):
@@ -97,7 +109,13 @@ class _State:
     """What is known after some owners had their turn; changed by `place`."""
 
     def __init__(
-        self, problem: PartitionProblem, ranked_degree: DegreeArray, home: npt.NDArray[np.int16], weight: float
+        self,
+        problem: PartitionProblem,
+        ranked_degree: DegreeArray,
+        home: npt.NDArray[np.int16],
+        weight: float,
+        *,
+        refines: bool,
     ) -> None:
         num_nodes, num_parts = len(ranked_degree), problem.num_parts
         self._capacities = problem.capacities
@@ -106,6 +124,7 @@ class _State:
         self._unplaced = ranked_degree
         self._home, self._weight = home, weight
         self._has_core = False
+        self._local = np.full(num_nodes, -1, dtype=np.int32) if refines else None
         self._bits = np.zeros((num_nodes, (num_parts + 63) // 64), dtype=np.uint64)
         self._num_copies = np.zeros(num_nodes, dtype=np.int16)
         self._load = np.zeros(num_parts, dtype=np.int64)
@@ -142,6 +161,7 @@ class _State:
         if self._has_core:
             self._set_core_aside()
         part = np.empty(len(rows.owner), dtype=np.int16)
+        window = None if self._local is None else Window(rows, self._local, self._bits, self._num_copies)
         place_owners(
             rows.owner,
             rows.other,
@@ -157,4 +177,15 @@ class _State:
             self._copies,
             part,
         )
+        if window is not None:
+            window.refine(part, self._bounds(), self._unplaced, self._bits, self._num_copies, self._load, self._copies)
         return part
+
+    def _bounds(self) -> Bounds:
+        """Return the bounds that prices in `place_owners` follow too."""
+        return Bounds(
+            num_edges=float(self._load.sum() + HEAD_START * self._totals[0]),
+            cap=self._cap,
+            capacities=self._capacities,
+            walls=np.array([EDGE_WALL_AT, COPY_WALL_AT]),
+        )

@@ -47,8 +47,9 @@ def place_owners(owner, other, home, weight, capacities, cap, totals, unplaced, 
     worth = np.zeros(num_parts)
     opened = np.empty(num_parts, dtype=np.int64)
     is_open = np.zeros(bits.shape[1], dtype=np.uint64)
-    discount = np.empty(owner.shape[0])
-    waiting = np.empty(owner.shape[0], dtype=np.int64)
+    largest = largest_group(owner)
+    discount = np.empty(largest)
+    waiting = np.empty(largest, dtype=np.int64)
     stop = 0
     while stop < owner.shape[0]:
         start = stop
@@ -60,7 +61,7 @@ def place_owners(owner, other, home, weight, capacities, cap, totals, unplaced, 
         )
         opening_cost = 1.0 / (1.0 + unplaced[owner[start]] / num_parts)
         num_opened = open_parts(
-            other, stop - start, num_others - num_full, waiting, num_waiting, opening_cost, bits, num_copies, discount,
+            stop - start, num_others - num_full, waiting, num_waiting, opening_cost, bits, num_copies, discount,
             gain, num_covered, load, cap, edge_price, copy_price, opened, worth,
         )  # fmt: skip
         place_group(
@@ -69,6 +70,17 @@ def place_owners(owner, other, home, weight, capacities, cap, totals, unplaced, 
         )  # fmt: skip
         gain[:] = 0.0
         num_covered[:] = 0
+
+
+@helper
+def largest_group(owner):
+    """Return the most edges that one owner has."""
+    largest, start = 0, 0
+    for i in range(owner.shape[0]):
+        if owner[i] != owner[start]:
+            start = i
+        largest = max(largest, i + 1 - start)
+    return largest
 
 
 @kernel
@@ -110,7 +122,7 @@ def weigh_neighbours(
     """Sum, for each part, what it would save to put the owner's edges there; take them off `unplaced`.
 
     Returns the number of neighbours, of those that every part holds, and of those that some do and some do not:
-    `waiting` lists the rows of these. Parallel edges count once.
+    `waiting` lists these, `discount` what a copy of each is worth. Parallel edges count once.
     """
     num_parts = gain.shape[0]
     r = owner[start]
@@ -126,7 +138,7 @@ def weigh_neighbours(
         if i > start and other[i - 1] == u:
             unplaced[u] -= 1
             continue
-        discount[i] = 1.0 / (1.0 + unplaced[u] / num_parts)
+        worth = 1.0 / (1.0 + unplaced[u] / num_parts)
         unplaced[u] -= 1
         num_others += 1
         if num_copies[u] == 0:
@@ -135,8 +147,8 @@ def weigh_neighbours(
         elif num_copies[u] == num_parts:
             num_full += 1
         else:
-            add_parts(bits, u, num_copies[u], discount[i], 1, gain, num_covered)
-            waiting[num_waiting] = i
+            add_parts(bits, u, num_copies[u], worth, 1, gain, num_covered)
+            waiting[num_waiting], discount[num_waiting] = u, worth
             num_waiting += 1
     return num_others, num_full, num_waiting
 
@@ -180,7 +192,7 @@ def lowest_bit(word):
 
 @helper
 def open_parts(
-    other, num_edges, num_apart, waiting, num_waiting, opening_cost, bits, num_copies, discount, gain, num_covered,
+    num_edges, num_apart, waiting, num_waiting, opening_cost, bits, num_copies, discount, gain, num_covered,
     load, cap, edge_price, copy_price, opened, worth,
 ):  # fmt: skip
     """Open parts for the owner's edges as long as that saves copies; return how many.
@@ -202,9 +214,7 @@ def open_parts(
     num_opened = 1
     newest = first
     while True:
-        num_waiting = take_covered_out(
-            other, waiting, num_waiting, newest, bits, num_copies, discount, gain, num_covered
-        )
+        num_waiting = take_covered_out(waiting, num_waiting, newest, bits, num_copies, discount, gain, num_covered)
         newest, best = -1, OPENING_THRESHOLD
         moved_price = edge_price[first] + copy_price[first]
         for p in range(num_parts):
@@ -221,15 +231,15 @@ def open_parts(
 
 
 @helper
-def take_covered_out(other, waiting, num_waiting, newest, bits, num_copies, discount, gain, num_covered):
+def take_covered_out(waiting, num_waiting, newest, bits, num_copies, discount, gain, num_covered):
     """Take the neighbours that the newest part covers out of the sums and off `waiting`; return how many still wait."""
     num_left = 0
     for j in range(num_waiting):
-        i = waiting[j]
-        if holds(bits, other[i], newest):
-            add_parts(bits, other[i], num_copies[other[i]], -discount[i], -1, gain, num_covered)
+        u, worth = waiting[j], discount[j]
+        if holds(bits, u, newest):
+            add_parts(bits, u, num_copies[u], -worth, -1, gain, num_covered)
         else:
-            waiting[num_left] = i
+            waiting[num_left], discount[num_left] = u, worth
             num_left += 1
     return num_left
 

@@ -27,6 +27,9 @@ LOCAL_NODE_BYTES = 64
 PRIOR_BYTES = 8
 """Where attributes tell of edges, a cluster and a home of each node."""
 
+REFINED_EDGE_BYTES = 80
+"""An edge of the bucket at hand, in the streaming form: its nodes, and how many edges of them each part holds."""
+
 CHUNK_EDGES = 1 << 18
 PART_BLOCK_BYTES = 40_000_000
 """The part of each edge, as far as it is in memory: a block, and its entries not yet in order."""
@@ -174,7 +177,12 @@ def _memory(
     ]
     if method == "asepr":
         phases.append({"ranks and bounds": 4 * num_nodes + 3 * ranks})
-        phases.append({"copies of nodes": copies, "state of placing": 8 * num_nodes + PRIOR_BYTES * num_nodes})
+        placing = {"copies of nodes": copies, "state of placing": (8 + PRIOR_BYTES) * num_nodes}
+        if form is Form.STREAMING:
+            placing["state of placing"] += 4 * num_nodes
+            # A graph of few edges, all in one bucket, fits into what its few chunks leave of their share.
+            placing["a bucket being refined"] = REFINED_EDGE_BYTES * min(num_edges, BUCKET_DEGREE) // 2
+        phases.append(placing)
     if method == "hdrf":
         phases.append({"copies of nodes": copies, "degrees so far": 8 * num_nodes})
     return held | max(phases, key=lambda phase: sum(phase.values()))

@@ -63,7 +63,7 @@ def remove_replicas(
     groups, eids = _gather_groups(problem, order, ranked_degree, edge_part)
     counts = _count_copies(ranked_degree, groups, problem.num_parts)
     bounds = _bounds(problem, replica_imbalance)
-    work = _work(groups, problem.num_parts)
+    work = make_work(groups, problem.num_parts)
     best, best_copies = groups.part.copy(), int(counts.copies.sum())
     worst = max(replica_imbalance, _copy_balance(counts, bounds))
     for _ in range(NUM_PASSES):
@@ -109,6 +109,7 @@ def _count_copies(ranked_degree: DegreeArray, groups: Groups, num_parts: int) ->
         slot_part=np.zeros(first_slot[-1], dtype=np.int16),
         slot_count=np.zeros(first_slot[-1], dtype=np.int32),
         num_copies=np.zeros(len(ranked_degree), dtype=np.int32),
+        value=np.ones(len(ranked_degree), dtype=np.float32),
         load=np.zeros(num_parts, dtype=np.int64),
         copies=np.zeros(num_parts, dtype=np.int64),
     )
@@ -118,10 +119,16 @@ def _count_copies(ranked_degree: DegreeArray, groups: Groups, num_parts: int) ->
 
 def _bounds(problem: PartitionProblem, replica_imbalance: float) -> Bounds:
     walls = [1 + EDGE_WALL * problem.imbalance, 1 + COPY_WALL * (replica_imbalance - 1)]
-    return Bounds(cap=problem.caps(problem.source.num_edges), capacities=problem.capacities, walls=np.array(walls))
+    return Bounds(
+        num_edges=float(problem.source.num_edges),
+        cap=problem.caps(problem.source.num_edges),
+        capacities=problem.capacities,
+        walls=np.array(walls),
+    )
 
 
-def _work(groups: Groups, num_parts: int) -> Work:
+def make_work(groups: Groups, num_parts: int) -> Work:
+    """Return work space for the largest of the groups, as `replace_groups` wants it."""
     largest = int(np.diff(groups.start).max())
     return Work(
         edge_price=np.zeros(num_parts),

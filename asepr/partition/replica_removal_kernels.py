@@ -43,6 +43,7 @@ class CopyCounts(NamedTuple):
     slot_part : int16 (S,)
     slot_count : int32 (S,)
     num_copies : int32 (N,)
+    value : float32 (N,), what it is worth to save a copy of each node
     load, copies : int64 (K,), edges and nodes of each part
     """
 
@@ -50,6 +51,7 @@ class CopyCounts(NamedTuple):
     slot_part: npt.NDArray[np.int16]
     slot_count: npt.NDArray[np.int32]
     num_copies: npt.NDArray[np.int32]
+    value: npt.NDArray[np.float32]
     load: IdArray
     copies: IdArray
 
@@ -59,12 +61,14 @@ class Bounds(NamedTuple):
 
     Attributes
     ----------
+    num_edges : int, those that loads are relative to
     cap : int64 (K,), most edges
     capacities : float64 (K,), shares
     walls : float64 (2,)
         Load and copies, relative to the share, above which prices rise steeply.
     """
 
+    num_edges: float
     cap: IdArray
     capacities: npt.NDArray[np.float64]
     walls: npt.NDArray[np.float64]
@@ -121,12 +125,12 @@ def replace_groups(groups, counts, bounds, work):
         r = groups.start.shape[0] - 2 - back
         if groups.start[r] == groups.start[r + 1]:
             continue
-        set_prices(counts, bounds, groups.other.shape[0], work)
-        num_before = take_group(groups, counts, work, r)
+        set_prices(counts, bounds, work)
+        saved = take_group(groups, counts, work, r)
         num_waiting = weigh_parts(groups, counts, work, r)
         num_opened = open_parts(groups, counts, bounds, work, r, num_waiting)
-        num_after = put_group(groups, counts, bounds, work, r, num_opened)
-        if num_after > num_before:
+        spent = put_group(groups, counts, bounds, work, r, num_opened)
+        if spent > saved:
             restore_group(groups, counts, work, r)
         for j in range(num_opened):
             work.is_open[work.opened[j]] = False
@@ -135,11 +139,11 @@ def replace_groups(groups, counts, bounds, work):
 
 
 @helper
-def set_prices(counts, bounds, num_edges, work):
+def set_prices(counts, bounds, work):
     """Price one more edge and one more copy in each part by its load relative to its share."""
     num_copies = counts.copies.sum()
     for p in range(counts.load.shape[0]):
-        x = counts.load[p] / (bounds.capacities[p] * num_edges)
+        x = counts.load[p] / (bounds.capacities[p] * bounds.num_edges)
         y = counts.copies[p] / (bounds.capacities[p] * num_copies)
         work.edge_price[p] = EDGE_SLOPE * x + EDGE_WALL * max(0.0, x - bounds.walls[0])
         work.copy_price[p] = COPY_SLOPE * y + COPY_WALL * max(0.0, y - bounds.walls[1])
@@ -200,18 +204,18 @@ def remove_end(counts, v, p):
 
 @helper
 def take_group(groups, counts, work, r):
-    """Take all edges of owner r out of their parts, noting these; return how many copies go."""
-    num_saved = 0
+    """Take all edges of owner r out of their parts, noting these; return what the copies that go were worth."""
+    saved = 0.0
     start = groups.start[r]
     for i in range(start, groups.start[r + 1]):
         u, p = groups.other[i], groups.part[i]
         work.old_part[i - start] = p
         counts.load[p] -= 1
         if remove_end(counts, u, p):
-            num_saved += 1
+            saved += counts.value[u]
         if remove_end(counts, r, p):
-            num_saved += 1
-    return num_saved
+            saved += counts.value[r]
+    return saved
 
 
 @helper
@@ -240,17 +244,18 @@ def add_to_parts(counts, u, number, work):
     """Add one neighbour, or take it off, from `gain` and `num_covered` of every part that holds it."""
     first = counts.first_slot[u]
     num_parts = counts.load.shape[0]
+    value = counts.value[u]
     if counts.first_slot[u + 1] - first == num_parts:
         # Without branches, and 32 bits wide, so that several parts fit into one instruction.
         row = counts.slot_count[first : first + num_parts]
         for p in range(num_parts):
             is_there = np.int32(number * (row[p] > 0))
-            work.gain[p] += np.float32(is_there) * worth_of_copy(row[p])
+            work.gain[p] += np.float32(is_there) * value * worth_of_copy(row[p])
             work.num_covered[p] += is_there
     else:
         for slot in range(first, first + counts.num_copies[u]):
             p = counts.slot_part[slot]
-            work.gain[p] += np.float32(number) * worth_of_copy(counts.slot_count[slot])
+            work.gain[p] += np.float32(number) * value * worth_of_copy(counts.slot_count[slot])
             work.num_covered[p] += number
 
 
@@ -277,7 +282,7 @@ def open_parts(groups, counts, bounds, work, r, num_waiting):
         num_waiting = open_part(counts, work, p, 0, num_waiting)
         num_opened = 1
     while num_waiting > 0:
-        p = best_further(counts, bounds, work)
+        p = best_further(counts, bounds, work, r)
         if p < 0:
             break
         num_waiting = open_part(counts, work, p, num_opened, num_waiting)
@@ -300,7 +305,7 @@ def best_first(counts, bounds, work, num_edges):
 
 
 @helper
-def best_further(counts, bounds, work):
+def best_further(counts, bounds, work, r):
     """Return the part that saves most when opened too, or -1 where none saves anything."""
     best, best_score = -1, 0.0
     first = work.opened[0]
@@ -309,7 +314,7 @@ def best_further(counts, bounds, work):
         if work.num_covered[p] <= 0 or work.is_open[p] or counts.load[p] >= bounds.cap[p]:
             continue
         moving = work.num_covered[p] * (work.edge_price[p] - moved_price)
-        score = work.gain[p] - 1.0 - moving - work.copy_price[p]
+        score = work.gain[p] - counts.value[r] - moving - work.copy_price[p]
         if score > best_score:
             best, best_score = p, score
     return best
@@ -336,8 +341,8 @@ def open_part(counts, work, newest, num_opened, num_waiting):
 
 @helper
 def put_group(groups, counts, bounds, work, r, num_opened):
-    """Place the edges of owner r among the opened parts; return how many copies come."""
-    num_new = 0
+    """Place the edges of owner r among the opened parts; return what the copies that come are worth."""
+    spent = 0.0
     num_edges = groups.start[r + 1] - groups.start[r]
     apart = cheapest_opened(counts, bounds, work, num_opened, num_edges)
     for i in range(groups.start[r], groups.start[r + 1]):
@@ -352,10 +357,10 @@ def put_group(groups, counts, bounds, work, r, num_opened):
         groups.part[i] = p
         counts.load[p] += 1
         if add_end(counts, u, p):
-            num_new += 1
+            spent += counts.value[u]
         if add_end(counts, r, p):
-            num_new += 1
-    return num_new
+            spent += counts.value[r]
+    return spent
 
 
 @helper

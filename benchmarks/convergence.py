@@ -21,15 +21,18 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -136,7 +139,8 @@ def prepare(graph: GraphFiles, distdgl: Path | None, work: Path) -> GraphFiles:
         return graph
     data = work / "data.npz"
     if not data.exists():
-        command = [sys.executable, str(distdgl / "prepare.py"), str(graph.edges.parent.resolve()), str(work)]
+        raw = widened(graph, work).edges.parent.resolve()
+        command = [sys.executable, str(distdgl / "prepare.py"), str(raw), str(work)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     found = GraphFiles(
         name=graph.name, edges=work / "edges.parquet", nodes=work / "nodes.parquet", features=work / "features.npy"
@@ -152,6 +156,16 @@ def prepare(graph: GraphFiles, distdgl: Path | None, work: Path) -> GraphFiles:
             edges = {name: arrays[name].astype(np.int64) for name in ("src", "dst")}
             pq.write_table(pa.table(edges), found.edges)
     return found
+
+
+def widened(graph: GraphFiles, work: Path) -> GraphFiles:
+    """Copy a graph with ids of 64 bits: `prepare.py` multiplies them, and 32 would run over."""
+    raw = work / "raw"
+    raw.mkdir(exist_ok=True)
+    pd.read_parquet(graph.edges, columns=["src", "dst"]).astype(np.int64).to_parquet(raw / "edges.parquet")
+    for path in (graph.nodes, graph.features):
+        shutil.copy(path, raw)
+    return replace(graph, edges=raw / "edges.parquet")
 
 
 def dataset(files: GraphFiles, case: dict[str, Any], work: Path, width: int) -> Path:

@@ -28,7 +28,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,9 +92,7 @@ def main() -> None:
 def measure(graph: GraphFiles, chosen: argparse.Namespace, work: Path, rows: list[dict[str, Any]]) -> None:
     """Add the rows of one graph that are not there yet, and keep the file of rows after each."""
     is_trained = chosen.distdgl is not None and chosen.hosts_script is not None
-    files = (
-        both_directions(graph, work) if chosen.distdgl is None else prepare(widened(graph, work), chosen.distdgl, work)
-    )
+    files = both_directions(graph, work) if chosen.distdgl is None else prepare(graph, chosen.distdgl, work)
     for seed in range(chosen.seeds):
         # In turns, and the other one first each time: what else the machine does falls on both alike.
         for name in PARTITIONS if seed % 2 == 0 else reversed(PARTITIONS):
@@ -113,16 +110,6 @@ def measure(graph: GraphFiles, chosen: argparse.Namespace, work: Path, rows: lis
             print(row, flush=True)
             if chosen.json is not None:
                 chosen.json.write_text(json.dumps(rows, indent=1) + "\n")
-
-
-def widened(graph: GraphFiles, work: Path) -> GraphFiles:
-    """Copy a graph with ids of 64 bits: `prepare.py` multiplies them, and 32 would run over."""
-    raw = work / "raw"
-    raw.mkdir(exist_ok=True)
-    pd.read_parquet(graph.edges, columns=["src", "dst"]).astype(np.int64).to_parquet(raw / "edges.parquet")
-    for path in (graph.nodes, graph.features):
-        shutil.copy(path, raw)
-    return replace(graph, edges=raw / "edges.parquet")
 
 
 def both_directions(graph: GraphFiles, work: Path) -> GraphFiles:

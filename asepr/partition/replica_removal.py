@@ -19,7 +19,7 @@ from asepr.partition.replica_removal_kernels import (
 
 NUM_PASSES = 8
 
-MIN_SAVED = 0.001
+MIN_SAVED = 0.002
 """A pass that saves a smaller share of the copies than this is the last."""
 
 EDGE_WALL = 0.6

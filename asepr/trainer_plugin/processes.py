@@ -88,7 +88,8 @@ def _join(shard: ShardGraph, device: torch.device, timeout_s: float) -> None:
     """Set up the default process group, in which the number of a part is its rank."""
     try:
         dist.init_process_group(
-            "nccl" if device.type == "cuda" else "gloo",
+            # Numbers that are counted on the CPU are exchanged there too.
+            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
             timeout=timedelta(seconds=timeout_s),
             rank=shard.rank,
             world_size=shard.num_parts,

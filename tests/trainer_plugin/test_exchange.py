@@ -283,7 +283,7 @@ def exchange_in_batches(rank: int, folder: Path, limit: int) -> dict[str, Any]:
         rows = torch.arange(plan.num_inner * 6, dtype=torch.float32).view(-1, 6) + rank
         single, batched = Exchange(plan), Exchange(plan)
         expected = single.scatter(rows)
-        patch.setattr(Transport, "_is_batched", lambda transport: True)
+        patch.setattr(Transport, "_is_batched", lambda transport, piece: True)
         found = batched.scatter(rows)
         started = torch.distributed.batch_isend_irecv
         # As NCCL does: the messages of a batch end together, as one work.

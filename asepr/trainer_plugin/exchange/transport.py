@@ -90,11 +90,12 @@ class Transport:
             traffic[peer].messages += len(_pieces(buffer))
         if not operations:
             return Flight(self, [], [], traffic)
-        start = self._start_batch if self._is_batched() else self._start_each
+        start = self._start_batch if self._is_batched(operations[0][2]) else self._start_each
         return Flight(self, start(operations, tag), [piece for _, _, piece in operations], traffic)
 
-    def _is_batched(self) -> bool:
-        return dist.get_backend(self._group) == "nccl" if self._batched is None else self._batched
+    def _is_batched(self, piece: torch.Tensor) -> bool:
+        # NCCL, which wants batches, serves the tensors of GPUs, gloo those of CPUs.
+        return piece.is_cuda if self._batched is None else self._batched
 
     def _start_each(self, operations: list[Operation], tag: int) -> list[Pending]:
         works: list[Pending] = []

@@ -1,6 +1,7 @@
 """The method `asepr` for vertex-cuts: which form a run takes, and the best of a few candidates."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from asepr.partition.attribute_prior import attribute_prior
 from asepr.partition.copies import mark_copies
 from asepr.partition.copies_kernels import count_copies_by_part
 from asepr.partition.expansion import expand_parts
-from asepr.partition.owner_split import Prior, split_owners
+from asepr.partition.owner_split import REFINED_CORE_SLACK, Prior, split_owners
 from asepr.partition.plan import Form, choose_form
 from asepr.partition.replica_removal import remove_replicas
 from asepr.partition.structural_prior import streamed_home, structural_home
@@ -47,44 +48,64 @@ def place_edges(problem: PartitionProblem) -> EdgePartArray:
     """
     form = Form.STREAMING if problem.num_parts == 1 else choose_form(problem)
     prior = attribute_prior(problem)
-    told = (
-        None if prior is None else _finish(problem, split_owners(problem, prior, refines=form is Form.STREAMING), form)
-    )
+    told = None if prior is None else _split(problem, form, prior)
     if told is not None and problem.attr_weight is not None:
         return told
     if told is None and form is Form.STREAMING:
-        return split_owners(problem, refines=True)
-    best = None
-    best_score = np.inf
-    for candidate in _candidates(problem, form):
-        finished = _finish(problem, candidate, form)
-        score = _score(problem, finished)
-        if score < best_score:
-            best, best_score = finished, score
-    assert best is not None
-    return told if told is not None and _score(problem, told) <= MAX_ATTRIBUTE_COST * best_score else best
+        return _split(problem, form)
+    best = min(_candidates(problem, form), key=lambda candidate: candidate.score)
+    if told is not None and _score(problem, told) <= MAX_ATTRIBUTE_COST * best.score:
+        return told
+    return best.edge_part
 
 
-def _finish(problem: PartitionProblem, edge_part: EdgePartArray, form: Form) -> EdgePartArray:
-    return edge_part if form is Form.STREAMING else remove_replicas(problem, edge_part, 1 + problem.replica_imbalance)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Candidate:
+    edge_part: EdgePartArray
+    score: float
 
 
-def _candidates(problem: PartitionProblem, form: Form) -> Iterator[EdgePartArray]:
+def _candidates(problem: PartitionProblem, form: Form) -> Iterator[_Candidate]:
+    for edge_part in _vertex_cuts(problem, form):
+        yield _Candidate(edge_part=edge_part, score=_score(problem, edge_part))
+
+
+def _vertex_cuts(problem: PartitionProblem, form: Form) -> Iterator[EdgePartArray]:
     if form is Form.IN_MEMORY and np.isinf(problem.replica_imbalance):
-        yield expand_parts(problem)
-    yield split_owners(problem, refines=form is Form.STREAMING)
+        yield _refined(problem, expand_parts(problem))
+    yield _split(problem, form)
     if form is Form.STREAMING or streamed_home(problem).lift < MIN_STREAMED_LIFT:
         return
     structure = structural_home(problem)
     if structure.lift >= MIN_HOME_LIFT:
-        yield split_owners(problem, Prior(home=structure.home, weight=HOME_WEIGHT))
-        yield cover_cut_edges(problem, structure.home)
+        yield _split(problem, form, Prior(home=structure.home, weight=HOME_WEIGHT))
+        yield _refined(problem, cover_cut_edges(problem, structure.home))
+
+
+def _split(problem: PartitionProblem, form: Form, prior: Prior | None = None) -> EdgePartArray:
+    """Return the owner split, refined; in memory with as large a dense core as leaves copies within their bound."""
+    if form is Form.STREAMING:
+        return split_owners(problem, prior, refines=True)
+    refined = _refined(problem, split_owners(problem, prior, core_slack=REFINED_CORE_SLACK))
+    if _copy_balance(problem, refined)[1] <= 1 + problem.replica_imbalance:
+        return refined
+    return _refined(problem, split_owners(problem, prior))
+
+
+def _refined(problem: PartitionProblem, edge_part: EdgePartArray) -> EdgePartArray:
+    return remove_replicas(problem, edge_part, 1 + problem.replica_imbalance)
 
 
 def _score(problem: PartitionProblem, edge_part: EdgePartArray) -> float:
     """Return the number of copies, raised by as much as the fullest part is above the bound."""
+    num_copies, balance = _copy_balance(problem, edge_part)
+    return num_copies * max(1.0, balance / (1 + problem.replica_imbalance))
+
+
+def _copy_balance(problem: PartitionProblem, edge_part: EdgePartArray) -> tuple[float, float]:
+    """Return the number of copies, and those of the fullest part relative to its share."""
     bits = mark_copies(problem.source, edge_part, None, problem.num_parts)
     copies = np.zeros(problem.num_parts, dtype=np.int64)
     count_copies_by_part(bits, copies)
-    balance = float((copies / problem.capacities).max() / max(copies.sum(), 1))
-    return float(copies.sum()) * max(1.0, balance / (1 + problem.replica_imbalance))
+    total = float(copies.sum())
+    return total, float((copies / problem.capacities).max() / max(total, 1))

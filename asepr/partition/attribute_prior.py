@@ -1,5 +1,7 @@
 """What node attributes say about where edges should go, and how much that is worth."""
 
+import heapq
+
 import numpy as np
 
 from asepr.contracts import EdgeSource, PartArray, PartitionProblem
@@ -48,12 +50,16 @@ def pack_clusters(cluster: PartArray, problem: PartitionProblem) -> PartArray:
     int32 (N,), in [0, K)
     """
     volume = np.bincount(cluster, weights=problem.degrees.total)
-    load = np.zeros(problem.num_parts)
+    shares = problem.capacities.tolist()
+    load = [0.0] * problem.num_parts
+    emptiest = [(0.0, part) for part in range(problem.num_parts)]
+    order = np.argsort(-volume, kind="stable")
     part_of_cluster = np.empty(len(volume), dtype=np.int32)
-    for c in np.argsort(-volume, kind="stable"):
-        part = int(np.argmin(load / problem.capacities))
+    for c, size in zip(order.tolist(), volume[order].tolist(), strict=True):
+        part = emptiest[0][1]
         part_of_cluster[c] = part
-        load[part] += volume[c]
+        load[part] += size
+        heapq.heapreplace(emptiest, (load[part] / shares[part], part))
     return part_of_cluster[cluster]
 
 

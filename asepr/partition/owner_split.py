@@ -23,6 +23,9 @@ NO_HOME = -1
 CORE_SLACK = 0.9
 """How much of the allowed imbalance of copies a dense core may use up."""
 
+REFINED_CORE_SLACK = 1.45
+"""The same where replica removal comes next, which evens copies out."""
+
 MAX_CORE_IMBALANCE = 0.25
 
 CORE_DENSITY = 0.25
@@ -44,7 +47,9 @@ class Prior:
     weight: float
 
 
-def split_owners(problem: PartitionProblem, prior: Prior | None = None, *, refines: bool = False) -> EdgePartArray:
+def split_owners(
+    problem: PartitionProblem, prior: Prior | None = None, *, refines: bool = False, core_slack: float = CORE_SLACK
+) -> EdgePartArray:
     """Place every edge by the greedy choice of its owner, its end of lower degree.
 
     Nodes are ranked by descending degree (ties by id) and take their turn in that order. When a
@@ -64,6 +69,8 @@ def split_owners(problem: PartitionProblem, prior: Prior | None = None, *, refin
     refines : bool
         Place each bucket twice more by `Window.refine` before the next is read. Left out where hubs form a dense
         core: there it gains next to nothing.
+    core_slack : float
+        How much of the allowed imbalance of copies a dense core may use up.
 
     Returns
     -------
@@ -81,7 +88,7 @@ def split_owners(problem: PartitionProblem, prior: Prior | None = None, *, refin
     home = np.full(len(order), NO_HOME, dtype=np.int16) if prior is None else prior.home[order].astype(np.int16)
     owned = OwnedEdges(problem, order, ranked_degree)
     del order
-    core_end = _find_core(problem, owned, int(np.count_nonzero(ranked_degree)))
+    core_end = _find_core(problem, owned, int(np.count_nonzero(ranked_degree)), core_slack)
     weight = 0.0 if prior is None else prior.weight
     state = _State(problem, ranked_degree, home, weight, refines=refines and core_end == 0)
     edge_part = problem.scratch.scattered("edge-part", problem.source.num_edges, np.int16)
@@ -95,9 +102,9 @@ def split_owners(problem: PartitionProblem, prior: Prior | None = None, *, refin
     return edge_part.finish()
 
 
-def _find_core(problem: PartitionProblem, owned: "OwnedEdges", num_nodes: int) -> int:
+def _find_core(problem: PartitionProblem, owned: OwnedEdges, num_nodes: int, slack: float) -> int:
     """Return how many of the first ranks form a core to be placed apart; 0 where none is dense enough."""
-    share = CORE_SLACK * (1 - 1 / (1 + min(problem.replica_imbalance, MAX_CORE_IMBALANCE)))
+    share = slack * (1 - 1 / (1 + min(problem.replica_imbalance, MAX_CORE_IMBALANCE)))
     num_edges = int(share * problem.source.num_edges)
     if num_edges == 0:
         return 0

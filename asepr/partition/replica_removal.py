@@ -64,13 +64,14 @@ def remove_replicas(
     counts = _count_copies(ranked_degree, groups, problem.num_parts)
     bounds = _bounds(problem, replica_imbalance)
     work = make_work(groups, problem.num_parts)
-    best, best_copies = groups.part.copy(), int(counts.copies.sum())
-    worst = max(replica_imbalance, _copy_balance(counts, bounds))
+    best = groups.part.copy()
+    least = max(replica_imbalance, _copy_balance(counts, bounds)), int(counts.copies.sum())
     for _ in range(NUM_PASSES):
         num_before = int(counts.copies.sum())
         replace_groups(groups, counts, bounds, work)
-        if counts.copies.sum() < best_copies and _copy_balance(counts, bounds) <= worst:
-            best[:], best_copies = groups.part, int(counts.copies.sum())
+        reached = max(replica_imbalance, _copy_balance(counts, bounds)), int(counts.copies.sum())
+        if reached < least:
+            best[:], least = groups.part, reached
         if num_before - counts.copies.sum() < MIN_SAVED * num_before:
             break
     refined: EdgePartArray = problem.scratch.array("edge-part", (problem.source.num_edges,), np.int16)

@@ -56,7 +56,8 @@ LOCAL = {
     "bits": 16,
 }
 SETTINGS: dict[str, dict[str, Any]] = {
-    "amazon-computers": {"epochs": 25, "batch": 32, "sync_every": 8, "lr": 0.01, "lr_schedule": "constant"}
+    "amazon-computers": {"epochs": 25, "batch": 32, "sync_every": 8, "lr": 0.01, "lr_schedule": "constant"},
+    "coauthor-physics": {"epochs": 20, "batch": 16, "sync_every": 4, "lr": 0.01, "lr_schedule": "constant"},
 }
 """What each graph trains with beside `LOCAL`."""
 

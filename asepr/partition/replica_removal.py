@@ -50,8 +50,8 @@ def remove_replicas(
     Returns
     -------
     int16 (E,), in [0, K)
-        Within the same caps, and with no more copies than `edge_part` has. Of the states after each pass the one with the
-        best balance of copies, as far as that is above the bound; then the one with the fewest copies.
+        Within the same caps, and with no more copies than `edge_part` has: of the states after each pass the one whose
+        balance of copies is least above the bound, then the one with the fewest copies.
 
     Notes
     -----

@@ -15,9 +15,6 @@ from asepr.trainer_plugin.exchange.codecs import THRESHOLD_REFRESH
 from asepr.trainer_plugin.exchange.faults import peer_error
 
 _POWER_SGD_STATE = ("error_dict", "p_memory_dict", "q_memory_dict")
-BUCKET_NUMBERS = 1 << 15
-"""Gradients are summed as soon as so many numbers of them are known."""
-
 _NAMES = "none, fp16, powersgd:RANK, threshold:SHARE"
 
 
@@ -79,9 +76,7 @@ def max_over_ranks(values: torch.Tensor, rank: int, num_parts: int) -> torch.Ten
 
 
 class GradientSum:
-    """Replaces each parameter's gradient by the sum over ranks, in fused buffers.
-
-    Between `start` and the call whole sums run while the gradients of earlier layers are still being computed.
+    """Replaces each parameter's gradient by the sum over ranks, in one fused buffer.
 
     Parameters
     ----------
@@ -111,7 +106,6 @@ class GradientSum:
         self._num_parts = num_parts
         self._seed = seed
         self.seconds = 0.0
-        self._early = _EarlySums(parameters, rank) if spec == "none" and num_parts > 1 else None
         self.forget()
 
     def forget(self) -> None:
@@ -159,11 +153,6 @@ class GradientSum:
             threshold, calls = state["numbers"].tolist()
             self._sparse.threshold, self._sparse.calls = threshold, int(calls)
 
-    def start(self) -> None:
-        """Begin a step: from now on a gradient is that of the step when it is accumulated."""
-        if self._early is not None:
-            self._early.start()
-
     def __call__(self, loss: torch.Tensor) -> float:
         """Sum gradients and the loss; return the loss.
 
@@ -173,21 +162,23 @@ class GradientSum:
             A peer is gone or stalls.
         """
         started = time.perf_counter()
-        try:
-            total = self._sum_in_one(loss) if self._early is None else self._early.finish(loss)
-        except RuntimeError as error:
-            raise peer_error(self._rank, error) from error
-        self.seconds += time.perf_counter() - started
-        return float(total)
-
-    def _sum_in_one(self, loss: torch.Tensor) -> torch.Tensor:
-        flat = torch.cat([loss.reshape(1), _flat_gradients(self._parameters)])
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
+        flat = torch.cat([loss.reshape(1), *(gradient.reshape(-1) for gradient in gradients)])
         if self._num_parts > 1:
-            self._sum(flat)
-        _set_gradients(self._parameters, flat[1:])
-        return flat[0]
+            try:
+                self._sum(flat)
+            except RuntimeError as error:
+                raise peer_error(self._rank, error) from error
+        pieces = torch.split(flat[1:], [p.numel() for p in self._parameters])
+        for parameter, piece in zip(self._parameters, pieces, strict=True):
+            parameter.grad = piece.reshape(parameter.shape)
+        self.seconds += time.perf_counter() - started
+        return float(flat[0])
 
     def _sum(self, flat: torch.Tensor) -> None:
+        if self._spec == "none":
+            dist.all_reduce(flat)
+            return
         dist.all_reduce(flat[:1])
         bucket: Any = _Bucket(flat[1:], self._parameters)
         if self._sparse is not None:
@@ -196,72 +187,6 @@ class GradientSum:
             flat[1:] = powerSGD_hook(self._power, bucket).wait() * self._num_parts
         else:
             flat[1:] = fp16_compress_hook(cast(dist.ProcessGroup, dist.group.WORLD), bucket).wait() * self._num_parts
-
-
-class _EarlySums:
-    """Sums of gradients that start while `backward` goes on, in the same order on all ranks."""
-
-    def __init__(self, parameters: list[torch.nn.Parameter], rank: int) -> None:
-        self._rank = rank
-        self._buckets = _buckets(parameters)
-        self._is_listening = False
-        self._known: set[torch.nn.Parameter] = set()
-        self._running: list[tuple[torch.Tensor, dist.Work]] = []
-        for parameter in parameters:
-            parameter.register_post_accumulate_grad_hook(self._take)  # type: ignore[no-untyped-call]
-
-    def start(self) -> None:
-        self._is_listening = True
-        self._known.clear()
-        self._running.clear()
-
-    def finish(self, loss: torch.Tensor) -> torch.Tensor:
-        """Sum what is left, and the loss; set all gradients and return the sum of the losses."""
-        self._is_listening = False
-        total = loss.reshape(1).clone()
-        self._sum_known(self._buckets)
-        last = dist.all_reduce(total, async_op=True)
-        for bucket, (flat, work) in zip(self._buckets, self._running, strict=True):
-            work.wait()
-            _set_gradients(bucket, flat)
-        last.wait()
-        self._running.clear()
-        return total
-
-    def _take(self, parameter: torch.nn.Parameter) -> None:
-        if not self._is_listening:
-            return
-        self._known.add(parameter)
-        is_known = [all(p in self._known for p in bucket) for bucket in self._buckets]
-        try:
-            self._sum_known(self._buckets[: [*is_known, False].index(False)])
-        except RuntimeError as error:
-            raise peer_error(self._rank, error) from error
-
-    def _sum_known(self, buckets: list[list[torch.nn.Parameter]]) -> None:
-        """Start the sums of these, the first of all, that do not run yet."""
-        for bucket in buckets[len(self._running) :]:
-            flat = _flat_gradients(bucket)
-            self._running.append((flat, dist.all_reduce(flat, async_op=True)))
-
-
-def _buckets(parameters: list[torch.nn.Parameter]) -> list[list[torch.nn.Parameter]]:
-    """Return the parameters in runs of `BUCKET_NUMBERS` or more, the last, whose gradients come first, before all."""
-    buckets: list[list[torch.nn.Parameter]] = [[]]
-    for parameter in reversed(parameters):
-        if sum(p.numel() for p in buckets[-1]) >= BUCKET_NUMBERS:
-            buckets.append([])
-        buckets[-1].append(parameter)
-    return buckets
-
-
-def _flat_gradients(parameters: list[torch.nn.Parameter]) -> torch.Tensor:
-    return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in parameters])
-
-
-def _set_gradients(parameters: list[torch.nn.Parameter], flat: torch.Tensor) -> None:
-    for parameter, piece in zip(parameters, torch.split(flat, [p.numel() for p in parameters]), strict=True):
-        parameter.grad = piece.reshape(parameter.shape)
 
 
 @dataclass(slots=True)

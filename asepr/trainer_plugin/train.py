@@ -370,7 +370,6 @@ class Trainer:
         """Find the gradients of the mean loss over all ranks' training examples; return that loss."""
         output = self.model(self.graph, rows, epoch)
         loss = self._task.mean_loss(output, self.model.decoder, epoch)
-        self._sum.start()
         loss.backward()  # type: ignore[no-untyped-call]
         return self._sum(loss.detach())
 

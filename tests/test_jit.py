@@ -16,6 +16,7 @@ def _llvm(decorate) -> str:
         slot_part=np.zeros(2, dtype=np.int16),
         slot_count=np.ones(2, dtype=np.int32),
         num_copies=np.ones(1, dtype=np.int32),
+        value=np.ones(1, dtype=np.float32),
         load=np.ones(2, dtype=np.int64),
         copies=np.ones(2, dtype=np.int64),
     )

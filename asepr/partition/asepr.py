@@ -86,10 +86,13 @@ def _split(problem: PartitionProblem, form: Form, prior: Prior | None = None) ->
     """Return the owner split, refined; in memory with as large a dense core as leaves copies within their bound."""
     if form is Form.STREAMING:
         return split_owners(problem, prior, refines=True)
-    refined = _refined(problem, split_owners(problem, prior, core_slack=REFINED_CORE_SLACK))
+    start = split_owners(problem, prior, core_slack=REFINED_CORE_SLACK)
+    refined = _refined(problem, start)
     if _copy_balance(problem, refined)[1] <= 1 + problem.replica_imbalance:
         return refined
-    return _refined(problem, split_owners(problem, prior))
+    other_start = split_owners(problem, prior)
+    # Without a dense core the slack changes nothing, and the first answer stands.
+    return refined if np.array_equal(start, other_start) else _refined(problem, other_start)
 
 
 def _refined(problem: PartitionProblem, edge_part: EdgePartArray) -> EdgePartArray:

@@ -104,19 +104,24 @@ def _gather_groups(
 
 
 def _count_copies(ranked_degree: DegreeArray, groups: Groups, num_parts: int) -> CopyCounts:
-    first_slot = np.zeros(len(ranked_degree) + 1, dtype=np.int64)
-    np.cumsum(np.minimum(ranked_degree, num_parts), out=first_slot[1:])
-    counts = CopyCounts(
+    counts = make_counts(ranked_degree, np.ones(len(ranked_degree), dtype=np.float32), num_parts)
+    count_copies_of_edges(groups, counts)
+    return counts
+
+
+def make_counts(num_ends: npt.NDArray[Any], value: npt.NDArray[np.float32], num_parts: int) -> CopyCounts:
+    """Return counts that are all zero, with room for the parts that nodes with so many ends of edges may need."""
+    first_slot = np.zeros(len(num_ends) + 1, dtype=np.int64)
+    np.cumsum(np.minimum(num_ends, num_parts), out=first_slot[1:])
+    return CopyCounts(
         first_slot=first_slot,
         slot_part=np.zeros(first_slot[-1], dtype=np.int16),
         slot_count=np.zeros(first_slot[-1], dtype=np.int32),
-        num_copies=np.zeros(len(ranked_degree), dtype=np.int32),
-        value=np.ones(len(ranked_degree), dtype=np.float32),
+        num_copies=np.zeros(len(num_ends), dtype=np.int32),
+        value=value,
         load=np.zeros(num_parts, dtype=np.int64),
         copies=np.zeros(num_parts, dtype=np.int64),
     )
-    count_copies_of_edges(groups, counts)
-    return counts
 
 
 def _bounds(problem: PartitionProblem, replica_imbalance: float) -> Bounds:

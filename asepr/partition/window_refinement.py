@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from asepr.contracts import EdgePartArray, IdArray
 from asepr.partition.owned_edges import OwnedRows
-from asepr.partition.replica_removal import make_work
+from asepr.partition.replica_removal import make_counts, make_work
 from asepr.partition.replica_removal_kernels import (
     Bounds,
     CopyCounts,
@@ -89,19 +89,10 @@ class Window:
         ends = np.bincount(self._other, minlength=len(self._nodes))
         ends[: len(self._start) - 1] += np.diff(self._start)
         ends += self._num_lasting
-        first_slot = np.zeros(len(ends) + 1, dtype=np.int64)
-        np.cumsum(np.minimum(ends, num_parts), out=first_slot[1:])
-        counts = CopyCounts(
-            first_slot=first_slot,
-            slot_part=np.zeros(first_slot[-1], dtype=np.int16),
-            slot_count=np.zeros(first_slot[-1], dtype=np.int32),
-            num_copies=np.zeros(len(ends), dtype=np.int32),
-            value=(1 / (1 + unplaced[self._nodes] / num_parts)).astype(np.float32),
-            load=np.zeros(num_parts, dtype=np.int64),
-            copies=np.zeros(num_parts, dtype=np.int64),
-        )
+        value = (1 / (1 + unplaced[self._nodes] / num_parts)).astype(np.float32)
+        counts = make_counts(ends, value, num_parts)
         enter_lasting_copies(
-            self._lasting, num_parts, first_slot, counts.slot_part, counts.slot_count, counts.num_copies
+            self._lasting, num_parts, counts.first_slot, counts.slot_part, counts.slot_count, counts.num_copies
         )
         count_copies_of_edges(groups, counts)
         return counts

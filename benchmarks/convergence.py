@@ -56,6 +56,7 @@ LOCAL = {
     "bits": 16,
 }
 SETTINGS: dict[str, dict[str, Any]] = {
+    "wordnet": {"epochs": 12, "batch": 128},
     "amazon-computers": {"epochs": 25, "batch": 32, "sync_every": 8, "lr": 0.01, "lr_schedule": "constant"},
     "coauthor-physics": {"epochs": 20, "batch": 16, "sync_every": 4, "lr": 0.01, "lr_schedule": "constant"},
 }

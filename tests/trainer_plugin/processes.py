@@ -44,7 +44,8 @@ def _enter(rank: int, num_ranks: int, port: int, results: Any, work: Callable[..
     try:
         dist.init_process_group("gloo", rank=rank, world_size=num_ranks, timeout=timedelta(seconds=60))
         results.put((rank, work(rank, *arguments), None))
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
     except BaseException:
         results.put((rank, None, traceback.format_exc()))
 

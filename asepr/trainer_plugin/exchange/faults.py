@@ -6,6 +6,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from asepr.errors import TrainingError
@@ -13,6 +14,8 @@ from asepr.errors import TrainingError
 ROLL_CALL_SECONDS = 4.0
 """How long the ranks that noticed wait for the others to say that they are there."""
 _POLL_SECONDS = 0.05
+_NO_TAG = 987_654_321
+"""Of a message that nobody sends."""
 
 
 def peer_error(rank: int, error: RuntimeError, suspect: int | None = None) -> TrainingError:
@@ -50,6 +53,7 @@ def _missing_ranks(rank: int) -> list[int]:
     size = dist.get_world_size()
     # Its calls wait for the store's host without limit, and that may be who stalled: hence a thread.
     store: Any = dist.distributed_c10d._get_default_store()
+    _close_connections()
     with contextlib.suppress(RuntimeError, AttributeError):
         dist.distributed_c10d._abort_process_group()
     found: list[list[int]] = []
@@ -57,6 +61,19 @@ def _missing_ranks(rank: int) -> list[int]:
     caller.start()
     caller.join(ROLL_CALL_SECONDS + 1)
     return found[0] if found else []
+
+
+def _close_connections() -> None:
+    """Make every rank that waits for this one notice, in every group.
+
+    Gloo cannot be told to close a group, and keeps its connections for as long as any message of it is
+    referred to; but it closes all of a group's once it gives up waiting for one message.
+    """
+    for group in list(dist.distributed_c10d._world.pg_names):
+        for peer in range(group.size()):
+            if peer != group.rank():
+                with contextlib.suppress(RuntimeError):
+                    group.recv([torch.empty(1)], peer, _NO_TAG).wait(timedelta(milliseconds=1))
 
 
 def _call_roll(store: Any, rank: int, size: int, found: list[list[int]]) -> None:

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,7 +20,18 @@ from asepr.errors import TrainingError
 CHECKPOINT_NAME = "checkpoint.safetensors"
 BEST_NAME = "best"
 """Folder of the checkpoint of the best evaluation, in that of the last."""
+State = dict[str, torch.Tensor]
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+
+
+class Keeper(Protocol):
+    """What a rank keeps between steps beside the model."""
+
+    def state(self) -> State:
+        """Return what the next step builds on, by name."""
+
+    def load_state(self, state: State) -> None:
+        """Go on from what `state` returned."""
 
 
 def save_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Adam, state: dict[str, Any]) -> None:
@@ -43,19 +54,20 @@ def save_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Adam,
     _write(folder / CHECKPOINT_NAME, _named_state(model, optimizer), state)
 
 
-def save_rank_state(folder: Path, rank: int, epoch: int, tensors: dict[str, torch.Tensor]) -> None:
-    """Write what one rank alone needs to go on from the checkpoint of an epoch; it goes before the checkpoint.
+def save_rank_state(folder: Path, rank: int, epoch: int, states: dict[str, State]) -> None:
+    """Write the states, by name, that one rank needs to go on from the checkpoint of an epoch, before that.
 
     Raises
     ------
     TrainingError
         The folder cannot be written, or the disk is full.
     """
+    tensors = {f"{name}:{key}": tensor for name, state in states.items() for key, tensor in state.items()}
     _write(_rank_path(folder, rank, epoch), tensors, {"epoch": epoch, "rank": rank})
 
 
-def load_rank_state(folder: Path, rank: int, epoch: int) -> dict[str, torch.Tensor]:
-    """Return what `save_rank_state` wrote.
+def load_rank_state(folder: Path, rank: int, epoch: int) -> dict[str, State]:
+    """Return what `save_rank_state` wrote, states of nothing left out.
 
     Raises
     ------
@@ -64,12 +76,17 @@ def load_rank_state(folder: Path, rank: int, epoch: int) -> dict[str, torch.Tens
     """
     path = _rank_path(folder, rank, epoch)
     try:
-        return load_file(path)
+        tensors = load_file(path)
     except (OSError, SafetensorError) as error:
         raise TrainingError(
             f"{path}: must hold what rank {rank} kept between steps, got: {error}; copy it from where that rank ran, "
             "or leave out --resume"
         ) from error
+    states: dict[str, State] = {}
+    for joined, tensor in tensors.items():
+        name, _, key = joined.partition(":")
+        states.setdefault(name, {})[key] = tensor
+    return states
 
 
 def forget_rank_states(folder: Path, rank: int, kept: set[int]) -> None:
@@ -148,8 +165,8 @@ def load_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Adam)
         return state
 
 
-def load_weights(folder: Path, model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the weights of a checkpoint, as `model.load_state_dict` takes them.
+def load_weights(folder: Path, model: nn.Module) -> tuple[State, int]:
+    """Return the weights of a checkpoint, as `model.load_state_dict` takes them, and its epoch.
 
     Raises
     ------
@@ -161,7 +178,8 @@ def load_weights(folder: Path, model: nn.Module) -> dict[str, torch.Tensor]:
         wanted = {f"model.{name}": name for name in model.state_dict()}
         if not set(wanted) <= set(file.keys()):
             raise TrainingError(f"{path}: must be of the same model, got other weights; mend --model and --layers")
-        return {name: file.get_tensor(key) for key, name in wanted.items()}
+        weights = {name: file.get_tensor(key) for key, name in wanted.items()}
+        return weights, int(json.loads(file.metadata()["state"])["epoch"])
 
 
 @contextlib.contextmanager

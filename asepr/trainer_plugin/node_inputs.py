@@ -1,6 +1,6 @@
 """What the first layer reads of each node: its stored features, or, where there are none, rows that are learned."""
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.nn.functional as F  # noqa: N812  # the name the field uses
@@ -13,6 +13,9 @@ from asepr.trainer_plugin.models import keyed_normal
 if TYPE_CHECKING:
     from asepr.trainer_plugin.shard_graph import ShardGraph
     from asepr.trainer_plugin.train import TrainConfig
+
+ROWS = "rows"
+"""Name of the learned rows among what is kept of them."""
 
 
 class NodeInput(Protocol):
@@ -42,6 +45,12 @@ class NodeInput(Protocol):
     def come_together(self) -> None:
         """Add up what ranks learned of the same nodes; all ranks together."""
 
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return what is learned here, and what the next step builds on; the tensors are those in use."""
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Go on from where another object was; what is not in `state` stays as it is."""
+
 
 class StoredFeatures:
     """Features of the shard; nothing to learn."""
@@ -67,6 +76,13 @@ class StoredFeatures:
         """Do nothing."""
 
     def come_together(self) -> None:
+        """Do nothing."""
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return nothing."""
+        return {}
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
         """Do nothing."""
 
 
@@ -137,6 +153,40 @@ class LearnedRows:
         self._table.copy_(self._exchange.send_owned(self._before[: self._num_inner] + learned))
         self._before.copy_(self._table)
 
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return the rows as `ROWS`, and Adam's state of them."""
+        return {ROWS: self._table.detach()} | {
+            name: torch.as_tensor(value) for name, value in self._optimizer.state[self._table].items()
+        }
+
+    @torch.no_grad()
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Go on from where another object was.
+
+        Raises
+        ------
+        TrainingError
+            It has no rows, or those of other nodes, or of another width or type.
+        """
+        if ROWS not in state:
+            raise TrainingError("the rank's own file must hold learned rows, got none; leave out --resume")
+        for name, saved in state.items():
+            if saved.dim() and (saved.shape != self._table.shape or saved.dtype != self._table.dtype):
+                raise TrainingError(
+                    f"{name} of learned rows must be {self._table.dtype} of shape {tuple(self._table.shape)}, got "
+                    f"{saved.dtype} of shape {tuple(saved.shape)}; resume with the same partition, --hidden and --dtype"
+                )
+        self._table.copy_(state[ROWS])
+        if self._before is not None:
+            self._before.copy_(self._table)
+        moments: dict[str, Any] = {name: saved for name, saved in state.items() if name != ROWS}
+        if moments:
+            if isinstance(self._optimizer, torch.optim.SparseAdam):
+                # It counts in a plain number, and rounds otherwise where it is given a tensor.
+                moments["step"] = int(moments["step"])
+            groups = self._optimizer.state_dict()["param_groups"]
+            self._optimizer.load_state_dict({"state": {0: moments}, "param_groups": groups})
+
 
 def make_input(
     shard: "ShardGraph",
@@ -151,15 +201,10 @@ def make_input(
     Raises
     ------
     TrainingError
-        Rows are to be learned, and checkpoints are asked for, which do not hold them.
+        There are no features, and the task is not one for which rows are learned.
     """
     if shard.manifest.feature_width:
         return StoredFeatures(shard, dtype, device)
     if config.task != "link":
         raise TrainingError(f"{shard.path.parent}: must hold node features, got none; partition again with them")
-    if config.checkpoint or config.restore == "best":
-        raise TrainingError(
-            f"{shard.path.parent}: must hold node features where there are to be checkpoints, which keep no "
-            "learned rows, got none; leave out --checkpoint and --restore best, or partition again with features"
-        )
     return LearnedRows(shard, config, is_local, exchange, dtype, device)

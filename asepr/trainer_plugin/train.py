@@ -20,6 +20,8 @@ from asepr.errors import AseprError, TrainingError
 from asepr.formats.predictions import write_embeddings, write_predictions
 from asepr.trainer_plugin.checkpoint import (
     BEST_NAME,
+    Keeper,
+    State,
     check_folder,
     forget_rank_states,
     load_checkpoint,
@@ -34,7 +36,7 @@ from asepr.trainer_plugin.local_graph import LocalGraph
 from asepr.trainer_plugin.meter import Meter
 from asepr.trainer_plugin.metrics_writer import Report, keep_quiet, make_report
 from asepr.trainer_plugin.models import StackedModel
-from asepr.trainer_plugin.node_inputs import make_input
+from asepr.trainer_plugin.node_inputs import ROWS, make_input
 from asepr.trainer_plugin.planner import Planner
 from asepr.trainer_plugin.precision import PRECISIONS, lower_products
 from asepr.trainer_plugin.processes import DEVICES, own_shard
@@ -262,9 +264,11 @@ class Trainer:
         )
         self._meter = Meter(self.graph.exchange, self._sum)
         self._planner = Planner(config, shard, self.graph.exchange) if config.exchange == "auto" else None
-        self._epoch = self._saved = 0
+        self._epoch = 0
+        self._saved: dict[Path, int] = {}
         self._best = BestScore(config.patience, config.min_delta, self._task.score)
-        self._best_weights: dict[str, torch.Tensor] = {}
+        self._best_weights: State = {}
+        self._best_rows: State = {}
         self._rate_state: dict[str, Any] = {}
         if config.checkpoint and shard.rank == 0:
             check_folder(Path(config.checkpoint))
@@ -284,6 +288,7 @@ class Trainer:
         metrics = self._train(report)
         if self.config.restore == "best":
             self.model.load_state_dict(self._best_weights)
+            self._input.load_state(self._best_rows)
         self._write_answers()
         stopped_early = metrics["epoch"] + 1 < self.config.epochs
         return metrics | {f"best_{name}": value for name, value in self._best.values.items()} | {
@@ -334,8 +339,14 @@ class Trainer:
     def _keep_best(self, epoch: int) -> None:
         if self.config.restore == "best":
             self._best_weights = {name: value.clone() for name, value in self.model.state_dict().items()}
-        if self.config.checkpoint and self.shard.rank == 0:
-            self._write_checkpoint(Path(self.config.checkpoint) / BEST_NAME, epoch + 1)
+            self._best_rows = {name: value.clone() for name, value in self._learned_rows().items()}
+        if self.config.checkpoint:
+            own = {"input": self._learned_rows()} if self._input.is_learned else {}
+            self._write_checkpoint(Path(self.config.checkpoint) / BEST_NAME, epoch + 1, own)
+
+    def _learned_rows(self) -> State:
+        """Return the rows that are learned here, without what the next step builds on."""
+        return {name: value for name, value in self._input.state().items() if name == ROWS}
 
     @property
     def _steps_per_epoch(self) -> int:
@@ -363,8 +374,9 @@ class Trainer:
     def _take_step(self) -> None:
         if self.config.clip:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
-        self.optimizer.step()
+        # The optimiser's step may be the last before ranks come together, learned rows too.
         self._input.step()
+        self.optimizer.step()
 
     def _find_gradients(self, rows: torch.Tensor, epoch: int) -> float:
         """Find the gradients of the mean loss over all ranks' training examples; return that loss."""
@@ -422,36 +434,39 @@ class Trainer:
         return {name: value for name, value in dataclasses.asdict(self.config).items() if name not in free}
 
     def _save(self, epoch: int) -> None:
-        """Write a checkpoint; a rank's own state comes first, so that none lacks it."""
-        folder, rank = Path(self.config.checkpoint), self.shard.rank
         if self._planner is not None:
             # A run that resumes measures and chooses anew.
             self.graph.exchange.finish()
             self._sum.forget()
-        elif self._keeps_state:
-            save_rank_state(folder, rank, epoch, self._rank_state())
-            sum_over_ranks(next(self.model.parameters()).new_zeros(1), rank, self.shard.num_parts)
-            # Those of the checkpoint that is there until the next line replaces it stay too.
-            forget_rank_states(folder, rank, {self._saved, epoch})
-            self._saved = epoch
-        if rank == 0:
-            self._write_checkpoint(folder, epoch)
+        own = {name: part.state() for name, part in self._kept_apart.items()}
+        self._write_checkpoint(Path(self.config.checkpoint), epoch, own)
 
-    def _write_checkpoint(self, folder: Path, epoch: int) -> None:
-        state = {"epoch": epoch, "best": self._best.state(), "rate": self._rate.state(), "config": self._agreed()}
-        save_checkpoint(folder, self.model, self.optimizer, state)
+    def _write_checkpoint(self, folder: Path, epoch: int, own: dict[str, State]) -> None:
+        """Write a checkpoint; what each rank keeps of its own, if anything, comes first, so that none lacks it."""
+        rank = self.shard.rank
+        if own:
+            save_rank_state(folder, rank, epoch, own)
+            sum_over_ranks(next(self.model.parameters()).new_zeros(1), rank, self.shard.num_parts)
+            # Those of the checkpoint that is there until the next lines replace it stay too.
+            forget_rank_states(folder, rank, {self._saved.get(folder, 0), epoch})
+            self._saved[folder] = epoch
+        if rank == 0:
+            state = {"epoch": epoch, "best": self._best.state(), "rate": self._rate.state(), "config": self._agreed()}
+            save_checkpoint(folder, self.model, self.optimizer, state)
 
     @property
-    def _keeps_state(self) -> bool:
-        return self.shard.num_parts > 1 and (self.graph.exchange.keeps_state or self._sum.keeps_state)
+    def _kept_apart(self) -> dict[str, Keeper]:
+        """What each rank keeps between steps beside the model, by name; the same names on all ranks."""
+        exchange, gradients = self.graph.exchange, self._sum
+        kept: dict[str, Keeper] = {"input": self._input} if self._input.is_learned else {}
+        if self._planner is None and self.shard.num_parts > 1 and (exchange.keeps_state or gradients.keeps_state):
+            kept |= {"exchange": exchange, "gradients": gradients}
+        return kept
 
-    def _rank_state(self) -> dict[str, torch.Tensor]:
-        parts = {"exchange": self.graph.exchange.state(), "gradients": self._sum.state()}
-        return {f"{name}:{key}": tensor for name, part in parts.items() for key, tensor in part.items()}
-
-    def _load_rank_state(self, state: dict[str, torch.Tensor]) -> None:
-        for name, load in (("exchange", self.graph.exchange.load_state), ("gradients", self._sum.load_state)):
-            load({key.partition(":")[2]: value for key, value in state.items() if key.startswith(f"{name}:")})
+    def _load_apart(self, folder: Path, epoch: int) -> dict[str, State]:
+        """Return what this rank wrote beside the checkpoint of an epoch, by name."""
+        self._saved[folder] = epoch
+        return load_rank_state(folder, self.shard.rank, epoch)
 
     def _restore(self) -> None:
         folder = Path(self.config.checkpoint)
@@ -475,10 +490,13 @@ class Trainer:
             )
         self._epoch, self._rate_state = state["epoch"], state["rate"]
         if self.config.restore == "best":
-            self._best_weights = load_weights(folder / BEST_NAME, self.model)
-        if self._planner is None and self._keeps_state:
-            self._load_rank_state(load_rank_state(folder, self.shard.rank, self._epoch))
-            self._saved = self._epoch
+            self._best_weights, epoch = load_weights(folder / BEST_NAME, self.model)
+            if self._input.is_learned:
+                self._best_rows = self._load_apart(folder / BEST_NAME, epoch).get("input", {})
+        if self._kept_apart:
+            saved = self._load_apart(folder, self._epoch)
+            for name, part in self._kept_apart.items():
+                part.load_state(saved.get(name, {}))
 
 
 def train_shard(path: Path | str, config: TrainConfig, report: Report) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import asepr  # noqa: E402
 from asepr.errors import ShardError, TrainingError  # noqa: E402
 from asepr.trainer_plugin.link_ranking import link_measures  # noqa: E402
 from asepr.trainer_plugin.local_train import LocalConfig, LocalTrainer  # noqa: E402
+from asepr.trainer_plugin.reconcile_average import AverageConfig  # noqa: E402
 from asepr.trainer_plugin.shard_graph import ShardGraph  # noqa: E402
 from asepr.trainer_plugin.train import TrainConfig, Trainer  # noqa: E402
 from tests.graphs import random_graph  # noqa: E402
@@ -102,7 +103,7 @@ def train_on_a_rank(rank: int, root: Path) -> dict:
             train = options(**given | {"negatives_from": "local"})
             trainer = LocalTrainer(Holding(folder, rank), LocalConfig(train=train, batch=16, fanout=3, sync_every=2))
             mrr = trainer.run(quiet)["val_mrr"]
-            rows = trainer._input.local().detach().numpy()
+            rows = trainer._input.state().get("rows", trainer._input.local()).detach().numpy()
             found[case, layout, "local"] = (trainer.shard.nid.copy(), rows, mrr)
     return found
 
@@ -230,7 +231,48 @@ def test_a_model_that_diverges_is_not_the_best(tmp_path: Path):
         trainer._evaluate()
 
 
-def test_learned_rows_are_in_no_checkpoint(tmp_path: Path):
+def make(mode: str, shard: ShardGraph, config: TrainConfig) -> Trainer:
+    # A checkpoint holds one rank's moments, so that all must have the same.
+    local = LocalConfig(train=config, batch=64, fanout=0, sync_every=2, average=AverageConfig(moments="average"))
+    return Trainer(shard, config) if mode == "exact" else LocalTrainer(shard, local)
+
+
+def resume_with_learned_rows(rank: int, folder: Path, checkpoints: Path, mode: str) -> list[dict[str, np.ndarray]]:
+    """Return model and rows of a whole run, and of one that was stopped and went on."""
+    shard, found = Holding(folder, rank), []
+    whole = options(
+        epochs=6, eval_every=1, checkpoint=str(checkpoints / "whole"), checkpoint_every=2, restore="best", lr=0.3,
+        negatives_from="local",
+    )  # fmt: skip
+    halves = dataclasses.replace(whole, checkpoint=str(checkpoints / "halves"))
+    make(mode, shard, dataclasses.replace(halves, epochs=4)).run(quiet)
+    for config in (whole, dataclasses.replace(halves, resume=True)):
+        trainer = make(mode, shard, config)
+        trainer.run(quiet)
+        kept = trainer.model.state_dict() | trainer._input.state()
+        found.append({name: value.numpy().copy() for name, value in kept.items()} | {"best": trainer._best.values})
+    return found
+
+
+@pytest.mark.parametrize("mode", ["exact", "local"])
+def test_learned_rows_go_on_from_a_checkpoint(mode: str, tmp_path: Path):
+    folder = write(tmp_path / "d", 2, has_features=False)
+    for whole, resumed in run_ranks(2, resume_with_learned_rows, folder, tmp_path / "c", mode):
+        assert whole.keys() == resumed.keys()
+        for name, value in whole.items():
+            np.testing.assert_array_equal(value, resumed[name])
+        assert whole["best"] == resumed["best"]
+
+
+def test_learned_rows_that_do_not_fit(tmp_path: Path):
     folder = write(tmp_path / "d", 1, has_features=False)
-    with pytest.raises(TrainingError, match="must hold node features where there are to be checkpoints"):
-        Trainer(Holding(folder, 0), options(checkpoint=str(tmp_path / "c")))
+    config = options(checkpoint=str(tmp_path / "c"))
+    trainer = Trainer(Holding(folder, 0), config)
+    trainer.run(quiet)
+    with pytest.raises(TrainingError, match=r"rows of learned rows must be .* of shape \(50, 8\), got .* \(49, 8\)"):
+        trainer._input.load_state({"rows": torch.zeros(49, 8, dtype=torch.float64)})
+    with pytest.raises(TrainingError, match="must hold learned rows, got none"):
+        trainer._input.load_state({})
+    (tmp_path / "c" / "rank-00000-4.safetensors").write_bytes(b"short")
+    with pytest.raises(TrainingError, match="must hold what rank 0 kept between steps, got"):
+        Trainer(Holding(folder, 0), dataclasses.replace(config, epochs=5, resume=True))

@@ -1,17 +1,19 @@
 """The method `asepr` for vertex-cuts: which form a run takes, and the best of a few candidates."""
 
+import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from asepr.contracts import EdgePartArray, PartitionProblem
+from asepr.contracts import EdgePartArray, IdArray, PartitionProblem
 from asepr.partition.attribute_prior import attribute_prior
 from asepr.partition.copies import mark_copies
 from asepr.partition.copies_kernels import count_copies_by_part
 from asepr.partition.expansion import expand_parts
+from asepr.partition.owned_edges import OwnedEdges, owned_edges
 from asepr.partition.owner_split import REFINED_CORE_SLACK, Prior, split_owners
 from asepr.partition.plan import Form, choose_form
+from asepr.partition.ranking import rank_nodes
 from asepr.partition.replica_removal import remove_replicas
 from asepr.partition.structural_prior import streamed_home, structural_home
 from asepr.partition.vertex_cover import cover_cut_edges
@@ -46,69 +48,92 @@ def place_edges(problem: PartitionProblem) -> EdgePartArray:
     -------
     int16 (E,), in [0, K); `problem.caps(E)` holds
     """
-    form = Form.STREAMING if problem.num_parts == 1 else choose_form(problem)
     prior = attribute_prior(problem)
-    told = None if prior is None else _split(problem, form, prior)
-    if told is not None and problem.attr_weight is not None:
-        return told
-    if told is None and form is Form.STREAMING:
-        return _split(problem, form)
-    best = min(_candidates(problem, form), key=lambda candidate: candidate.score)
-    if told is not None and _score(problem, told) <= MAX_ATTRIBUTE_COST * best.score:
-        return told
-    return best.edge_part
+    if problem.num_parts == 1 or choose_form(problem) is Form.STREAMING:
+        return _Run(problem).best(prior)
+    # Every start and refinement reads the same edges by owner.
+    with owned_edges(problem, *rank_nodes(problem), None) as owned:
+        return _Run(problem, owned).best(prior)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Candidate:
-    edge_part: EdgePartArray
-    score: float
+class _VertexCut:
+    """A candidate."""
+
+    def __init__(self, problem: PartitionProblem, edge_part: EdgePartArray) -> None:
+        self._problem = problem
+        self.edge_part = edge_part
+
+    @functools.cached_property
+    def score(self) -> float:
+        """Copies, raised by as much as the fullest part is above the bound."""
+        return self._num_copies * max(1.0, self._balance / (1 + self._problem.replica_imbalance))
+
+    @property
+    def is_within_bound(self) -> bool:
+        """Whether copies are balanced as asked."""
+        return self._balance <= 1 + self._problem.replica_imbalance
+
+    @functools.cached_property
+    def _copies(self) -> IdArray:
+        """int64 (K,): copies of each part."""
+        copies = np.zeros(self._problem.num_parts, dtype=np.int64)
+        count_copies_by_part(mark_copies(self._problem.source, self.edge_part, None, self._problem.num_parts), copies)
+        return copies
+
+    @property
+    def _num_copies(self) -> float:
+        return float(self._copies.sum())
+
+    @property
+    def _balance(self) -> float:
+        """Copies of the fullest part relative to its share."""
+        return float((self._copies / self._problem.capacities).max() / max(self._num_copies, 1))
 
 
-def _candidates(problem: PartitionProblem, form: Form) -> Iterator[_Candidate]:
-    for edge_part in _vertex_cuts(problem, form):
-        yield _Candidate(edge_part=edge_part, score=_score(problem, edge_part))
+class _Run:
+    """Makes candidates; with edges by owner at hand, in memory."""
 
+    def __init__(self, problem: PartitionProblem, owned: OwnedEdges | None = None) -> None:
+        self._problem = problem
+        self._owned = owned
 
-def _vertex_cuts(problem: PartitionProblem, form: Form) -> Iterator[EdgePartArray]:
-    if form is Form.IN_MEMORY and np.isinf(problem.replica_imbalance):
-        yield _refined(problem, expand_parts(problem))
-    yield _split(problem, form)
-    if form is Form.STREAMING or streamed_home(problem).lift < MIN_STREAMED_LIFT:
-        return
-    structure = structural_home(problem)
-    if structure.lift >= MIN_HOME_LIFT:
-        yield _split(problem, form, Prior(home=structure.home, weight=HOME_WEIGHT))
-        yield _refined(problem, cover_cut_edges(problem, structure.home))
+    def best(self, prior: Prior | None) -> EdgePartArray:
+        """Return the candidate that follows a prior where it may, else the best of those that do not."""
+        told = None if prior is None else self._split(prior)
+        if told is not None and self._problem.attr_weight is not None:
+            return told.edge_part
+        if told is None and self._owned is None:
+            return self._split().edge_part
+        best = min(self._candidates(), key=lambda candidate: candidate.score)
+        if told is not None and told.score <= MAX_ATTRIBUTE_COST * best.score:
+            return told.edge_part
+        return best.edge_part
 
+    def _candidates(self) -> Iterator[_VertexCut]:
+        problem = self._problem
+        if self._owned is not None and np.isinf(problem.replica_imbalance):
+            yield self._refined(expand_parts(problem))
+        yield self._split()
+        if self._owned is None or streamed_home(problem).lift < MIN_STREAMED_LIFT:
+            return
+        structure = structural_home(problem)
+        if structure.lift >= MIN_HOME_LIFT:
+            yield self._split(Prior(home=structure.home, weight=HOME_WEIGHT))
+            yield self._refined(cover_cut_edges(problem, structure.home))
 
-def _split(problem: PartitionProblem, form: Form, prior: Prior | None = None) -> EdgePartArray:
-    """Return the owner split, refined; in memory with as large a dense core as leaves copies within their bound."""
-    if form is Form.STREAMING:
-        return split_owners(problem, prior, refines=True)
-    start = split_owners(problem, prior, core_slack=REFINED_CORE_SLACK)
-    refined = _refined(problem, start)
-    if _copy_balance(problem, refined)[1] <= 1 + problem.replica_imbalance:
-        return refined
-    other_start = split_owners(problem, prior)
-    # Without a dense core the slack changes nothing, and the first answer stands.
-    return refined if np.array_equal(start, other_start) else _refined(problem, other_start)
+    def _split(self, prior: Prior | None = None) -> _VertexCut:
+        """Return the owner split, refined; in memory with as large a dense core as leaves copies within their bound."""
+        problem = self._problem
+        if self._owned is None:
+            return _VertexCut(problem, split_owners(problem, prior, refines=True))
+        start = split_owners(problem, prior, core_slack=REFINED_CORE_SLACK, owned=self._owned)
+        refined = self._refined(start)
+        if refined.is_within_bound:
+            return refined
+        other_start = split_owners(problem, prior, owned=self._owned)
+        # Without a dense core the slack changes nothing, and the first answer stands.
+        return refined if np.array_equal(start, other_start) else self._refined(other_start)
 
-
-def _refined(problem: PartitionProblem, edge_part: EdgePartArray) -> EdgePartArray:
-    return remove_replicas(problem, edge_part, 1 + problem.replica_imbalance)
-
-
-def _score(problem: PartitionProblem, edge_part: EdgePartArray) -> float:
-    """Return the number of copies, raised by as much as the fullest part is above the bound."""
-    num_copies, balance = _copy_balance(problem, edge_part)
-    return num_copies * max(1.0, balance / (1 + problem.replica_imbalance))
-
-
-def _copy_balance(problem: PartitionProblem, edge_part: EdgePartArray) -> tuple[float, float]:
-    """Return the number of copies, and those of the fullest part relative to its share."""
-    bits = mark_copies(problem.source, edge_part, None, problem.num_parts)
-    copies = np.zeros(problem.num_parts, dtype=np.int64)
-    count_copies_by_part(bits, copies)
-    total = float(copies.sum())
-    return total, float((copies / problem.capacities).max() / max(total, 1))
+    def _refined(self, edge_part: EdgePartArray) -> _VertexCut:
+        refined = remove_replicas(self._problem, edge_part, 1 + self._problem.replica_imbalance, self._owned)
+        return _VertexCut(self._problem, refined)

@@ -1,5 +1,6 @@
 """The edges on temporary disk, each with its owner, the end of lower degree."""
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -63,6 +64,20 @@ class OwnedEdges:
     def close(self) -> None:
         """Give the disk space back."""
         self._buckets.close()
+
+
+@contextlib.contextmanager
+def owned_edges(
+    problem: PartitionProblem, order: npt.NDArray[Any], ranked_degree: DegreeArray, given: OwnedEdges | None
+) -> Iterator[OwnedEdges]:
+    """Yield the edges given; where there are none, put them on disk for as long as the block runs."""
+    if given is not None:
+        yield given
+        return
+    made = OwnedEdges(problem, order, ranked_degree)
+    del order  # which the caller may want to be rid of
+    with contextlib.closing(made):
+        yield made
 
 
 def _bucket_bounds(ranked_degree: DegreeArray) -> IdArray:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from asepr.contracts import DegreeArray, EdgePartArray, PartArray, PartitionProblem
-from asepr.partition.owned_edges import OwnedEdges, OwnedRows
+from asepr.partition.owned_edges import OwnedEdges, OwnedRows, owned_edges
 from asepr.partition.owner_split_kernels import (
     COPY_WALL_AT,
     EDGE_WALL_AT,
@@ -48,7 +48,12 @@ class Prior:
 
 
 def split_owners(
-    problem: PartitionProblem, prior: Prior | None = None, *, refines: bool = False, core_slack: float = CORE_SLACK
+    problem: PartitionProblem,
+    prior: Prior | None = None,
+    *,
+    refines: bool = False,
+    core_slack: float = CORE_SLACK,
+    owned: OwnedEdges | None = None,
 ) -> EdgePartArray:
     """Place every edge by the greedy choice of its owner, its end of lower degree.
 
@@ -71,6 +76,8 @@ def split_owners(
         core: there it gains next to nothing.
     core_slack : float
         How much of the allowed imbalance of copies a dense core may use up.
+    owned : OwnedEdges, optional
+        Of the problem, where they are on disk already.
 
     Returns
     -------
@@ -86,19 +93,18 @@ def split_owners(
     """
     order, ranked_degree = rank_nodes(problem)
     home = np.full(len(order), NO_HOME, dtype=np.int16) if prior is None else prior.home[order].astype(np.int16)
-    owned = OwnedEdges(problem, order, ranked_degree)
-    del order
-    core_end = _find_core(problem, owned, int(np.count_nonzero(ranked_degree)), core_slack)
-    weight = 0.0 if prior is None else prior.weight
-    state = _State(problem, ranked_degree, home, weight, refines=refines and core_end == 0)
-    edge_part = problem.scratch.scattered("edge-part", problem.source.num_edges, np.int16)
-    for rows in owned:
-        core, rest = rows.split(int(np.searchsorted(rows.owner, core_end)))
-        if len(core.eid):
-            edge_part.put(core.eid, state.place_core(core))
-        if len(rest.eid):
-            edge_part.put(rest.eid, state.place(rest))
-    owned.close()
+    with owned_edges(problem, order, ranked_degree, owned) as edges:
+        del order
+        core_end = _find_core(problem, edges, int(np.count_nonzero(ranked_degree)), core_slack)
+        weight = 0.0 if prior is None else prior.weight
+        state = _State(problem, ranked_degree, home, weight, refines=refines and core_end == 0)
+        edge_part = problem.scratch.scattered("edge-part", problem.source.num_edges, np.int16)
+        for rows in edges:
+            core, rest = rows.split(int(np.searchsorted(rows.owner, core_end)))
+            if len(core.eid):
+                edge_part.put(core.eid, state.place_core(core))
+            if len(rest.eid):
+                edge_part.put(rest.eid, state.place(rest))
     return edge_part.finish()
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from asepr.contracts import DegreeArray, EdgePartArray, PartitionProblem
-from asepr.partition.owned_edges import OwnedEdges
-from asepr.partition.ranking import rank_nodes
+from asepr.partition.owned_edges import OwnedEdges, owned_edges
+from asepr.partition.ranking import id_dtype, rank_nodes
 from asepr.partition.replica_removal_kernels import (
     Bounds,
     CopyCounts,
@@ -28,7 +28,10 @@ COPY_WALL = 0.5
 
 
 def remove_replicas(
-    problem: PartitionProblem, edge_part: EdgePartArray, replica_imbalance: float = 1.10
+    problem: PartitionProblem,
+    edge_part: EdgePartArray,
+    replica_imbalance: float = 1.10,
+    owned: OwnedEdges | None = None,
 ) -> EdgePartArray:
     """Take the edges of one owner after the other out of their parts, and place them where copies are fewest.
 
@@ -46,6 +49,8 @@ def remove_replicas(
     replica_imbalance : float
         Most copies of a part relative to its share; kept to if `edge_part` keeps to it, and else not
         exceeded further.
+    owned : OwnedEdges, optional
+        Of the problem, where they are on disk already.
 
     Returns
     -------
@@ -61,7 +66,8 @@ def remove_replicas(
     if problem.num_parts == 1 or problem.source.num_edges == 0:
         return edge_part
     order, ranked_degree = rank_nodes(problem)
-    groups, eids = _gather_groups(problem, order, ranked_degree, edge_part)
+    with owned_edges(problem, order, ranked_degree, owned) as edges:
+        groups, eids = _gather_groups(problem, edges, edge_part)
     counts = _count_copies(ranked_degree, groups, problem.num_parts)
     bounds = _bounds(problem, replica_imbalance)
     work = make_work(groups, problem.num_parts)
@@ -81,16 +87,15 @@ def remove_replicas(
 
 
 def _gather_groups(
-    problem: PartitionProblem, order: npt.NDArray[Any], ranked_degree: DegreeArray, edge_part: EdgePartArray
+    problem: PartitionProblem, owned: OwnedEdges, edge_part: EdgePartArray
 ) -> tuple[Groups, npt.NDArray[Any]]:
     """Return the edges grouped by owner, and int64 (E,): the input row of each."""
-    num_edges = problem.source.num_edges
+    num_nodes, num_edges = problem.source.num_nodes, problem.source.num_edges
     eids = problem.scratch.array("eids", (num_edges,), np.int64)
-    other = np.empty(num_edges, dtype=np.int32 if len(order) < 2**31 else np.int64)
+    other = np.empty(num_edges, dtype=id_dtype(num_nodes))
     part = np.empty(num_edges, dtype=np.int16)
-    start = np.zeros(len(order) + 1, dtype=np.int64)
+    start = np.zeros(num_nodes + 1, dtype=np.int64)
     filled = 0
-    owned = OwnedEdges(problem, order, ranked_degree)
     for rows in owned:
         span = slice(filled, filled + len(rows.eid))
         eids[span], other[span], part[span] = rows.eid, rows.other, edge_part[rows.eid]
@@ -99,7 +104,6 @@ def _gather_groups(
             sizes = np.bincount(rows.owner - first)
             start[first + 1 : first + 1 + len(sizes)] = sizes
         filled += len(rows.eid)
-    owned.close()
     return Groups(start=np.cumsum(start), other=other, part=part), eids
 
 

@@ -26,12 +26,13 @@ ALL_MEMORY = 1 << 60
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GraphFiles:
-    """A graph on disk; `nodes` and `features` are None where it has none."""
+    """A graph on disk; what it has no file of is None."""
 
     name: str
     edges: Path
     nodes: Path | None
     features: Path | None
+    edge_split: Path | None = None
 
 
 def options(description: str | None) -> argparse.ArgumentParser:
@@ -59,6 +60,7 @@ def find_graphs(names: Sequence[str], data: Path | None) -> Iterator[GraphFiles]
             edges=folder / "edges.parquet",
             nodes=folder / "nodes.parquet" if (folder / "nodes.parquet").exists() else None,
             features=next((path for path in features if path.exists()), None),
+            edge_split=folder / "edge_split.npz" if (folder / "edge_split.npz").exists() else None,
         )
 
 

@@ -6,11 +6,14 @@
 GraphSAGE with the same widths, features and split for all: one process on one core (full graph, and
 mini-batches with and without stored aggregates), two hosts of one core each that train on local
 mini-batches and average, and DistDGL. Time and bytes are those of training alone, without start and
-evaluation, which is exact, on the whole graph, from the weights after each epoch.
+evaluation, which is exact, on the whole graph, from what was learned until the end of each epoch.
 
 Hosts are made by a script with the commands `up N MBIT`, `run I CMD ...`, `bytes` and `down`; without
 it ranks are processes of this machine, and bytes are those of the payload. DIR holds `prepare.py` and
 `run.py` of a DistDGL run; its graph, both directions of each edge, is then what all train on.
+
+A graph whose edges are split is trained to predict links: accuracy is then the mean reciprocal rank among
+1000 nodes, and DistDGL, whose script knows no links, is left out.
 
 Rows in FILE are kept and not measured again, so a run that was stopped goes on. FILE is a JSON list of
 `graph, system, partition, mode, hosts, mbit, seed, target_accuracy, seconds_to_target, bytes_to_target,
@@ -55,9 +58,11 @@ LOCAL = {
     "sync_every": 12,
     "bits": 16,
 }
+LINKS = {"task": "link", "eval_negatives": 1000}
 SETTINGS: dict[str, dict[str, Any]] = {
     "wordnet": {"epochs": 12, "batch": 128},
     "amazon-computers": {"epochs": 25, "batch": 32, "sync_every": 8, "lr": 0.01, "lr_schedule": "constant"},
+    "wn18rr": {"epochs": 12, "batch": 512},
     "coauthor-physics": {"epochs": 20, "batch": 16, "sync_every": 4, "lr": 0.01, "lr_schedule": "constant"},
 }
 """What each graph trains with beside `LOCAL`."""
@@ -97,7 +102,7 @@ def measure(graph: GraphFiles, chosen: argparse.Namespace, work: Path, rows: lis
     """Add the rows of one graph that are not there yet, and keep the file of rows after each."""
     work.mkdir(parents=True, exist_ok=True)
     files = prepare(graph, chosen.distdgl, work)
-    for case in cases(graph.name, chosen):
+    for case in cases(graph, chosen):
         is_reference = case["mode"] == "full-graph"
         wanted = not chosen.only or case["system"] in chosen.only or f"{case['system']}/{case['mode']}" in chosen.only
         if find_row(rows, case) is not None or not (wanted or is_reference):
@@ -107,25 +112,27 @@ def measure(graph: GraphFiles, chosen: argparse.Namespace, work: Path, rows: lis
         if case["system"] == "distdgl":
             row = run_distdgl(case, chosen, work, target)
         else:
-            row = run_ours(case, chosen, dataset(files, case, work, QUICK_WIDTH if chosen.quick else WIDTH), target)
+            row = run_ours(case, chosen, files, work, target)
         rows.append({**case, **row})
         print(rows[-1], flush=True)
         if chosen.json is not None:
             chosen.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
-def cases(graph: str, chosen: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def cases(graph: GraphFiles, chosen: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield what tells each row from the others, the reference first."""
-    alone = {"graph": graph, "system": "one-machine", "partition": "none", "hosts": 1, "mbit": 0}
+    meets_distdgl = chosen.distdgl is not None and chosen.hosts_script is not None and graph.edge_split is None
+    alone = {"graph": graph.name, "system": "one-machine", "partition": "none", "hosts": 1, "mbit": 0}
     yield {**alone, "mode": "full-graph", "seed": 0}
+    modes = ["mini-batch"] + ["mini-batch, stored aggregates"] * (graph.edge_split is None)
     for seed in range(chosen.seeds):
-        for mode in ("mini-batch", "mini-batch, stored aggregates"):
+        for mode in modes:
             yield {**alone, "mode": mode, "seed": seed}
         for mbit in chosen.mbit:
-            several = {"graph": graph, "hosts": 2, "mbit": mbit, "seed": seed}
+            several = {"graph": graph.name, "hosts": 2, "mbit": mbit, "seed": seed}
             for name in chosen.partitions:
                 yield {**several, "system": "asepr", "partition": name, "mode": "local"}
-            if chosen.distdgl is not None and chosen.hosts_script is not None:
+            if meets_distdgl:
                 yield {**several, "system": "distdgl", "partition": "dgl-metis", "mode": "mini-batch"}
 
 
@@ -137,7 +144,7 @@ def find_row(rows: list[dict[str, Any]], case: dict[str, Any]) -> dict[str, Any]
 
 def prepare(graph: GraphFiles, distdgl: Path | None, work: Path) -> GraphFiles:
     """Return the graph that all train on: as DistDGL's own script prepares it, where that is at hand."""
-    if distdgl is None:
+    if distdgl is None or graph.edge_split is not None:
         return graph
     data = work / "data.npz"
     if not data.exists():
@@ -179,22 +186,31 @@ def dataset(files: GraphFiles, case: dict[str, Any], work: Path, width: int) -> 
             files.edges,
             out,
             nodes=files.nodes,
-            features=files.features,
             num_parts=case["hosts"],
             method=method,
             layout="edge-cut",
-            aggregate="mean",
-            reduce_features=width,
+            **_inputs(files, width),
         )
     return out
 
 
-def run_ours(case: dict[str, Any], chosen: argparse.Namespace, path: Path, target: float | None) -> dict[str, Any]:
+def _inputs(files: GraphFiles, width: int) -> dict[str, Any]:
+    """Return the options of a partition that say what nodes learn from, and what is held out."""
+    if files.edge_split is not None:
+        return {"edge_split": str(files.edge_split)}
+    return {"features": files.features, "aggregate": "mean", "reduce_features": width}
+
+
+def run_ours(
+    case: dict[str, Any], chosen: argparse.Namespace, files: GraphFiles, work: Path, target: float | None
+) -> dict[str, Any]:
     """Train on one host or several; return what the row says of it."""
+    path = dataset(files, case, work, QUICK_WIDTH if chosen.quick else WIDTH)
+    score = "acc" if files.edge_split is None else "mrr"
     values = {**REFERENCE} if case["mode"] == "full-graph" else LOCAL | SETTINGS.get(case["graph"], {})
     if case["mode"] != "full-graph":
         values |= json.loads(chosen.set)
-    values |= {"seed": case["seed"]}
+    values |= {"seed": case["seed"]} | ({} if files.edge_split is None else LINKS)
     if case["mode"] == "mini-batch":
         values |= {"use_aggregates": False}
     if case["hosts"] == 1 and case["mode"] != "full-graph":
@@ -204,16 +220,16 @@ def run_ours(case: dict[str, Any], chosen: argparse.Namespace, path: Path, targe
         values |= {"epochs": 2}
     arguments = [path, json.dumps(values)]
     epochs = run_on_hosts("benchmarks.convergence", arguments, case["hosts"], case["mbit"], chosen.hosts_script)
-    best = max(epochs, key=lambda epoch: epoch["val_acc"])
-    target = REACH * best["val_acc"] if target is None else target
-    reached = next((epoch for epoch in epochs if epoch["val_acc"] >= target), None)
+    best = max(epochs, key=lambda epoch: epoch[f"val_{score}"])
+    target = REACH * best[f"val_{score}"] if target is None else target
+    reached = next((epoch for epoch in epochs if epoch[f"val_{score}"] >= target), None)
     return {
         "target_accuracy": target,
         "seconds_to_target": None if reached is None else reached["seconds"],
         "bytes_to_target": None if reached is None else reached["bytes"],
         "epochs_to_target": None if reached is None else reached["epoch"] + 1,
-        "final_accuracy": best["test_acc"],
-        "best_val_accuracy": best["val_acc"],
+        "final_accuracy": best[f"test_{score}"],
+        "best_val_accuracy": best[f"val_{score}"],
         "cpu_seconds_to_target": None if reached is None else reached["cpu_seconds"],
         "peak_rss_bytes": epochs[-1]["peak_rss_bytes"],
         "options": json.dumps(values, sort_keys=True),
@@ -240,25 +256,26 @@ def train_here(path: Path, values: dict[str, Any], out: Path) -> None:
     if isinstance(trainer, LocalTrainer):
         trainer.reconciler.__enter__()
     meet(size)
-    epochs, weights, sent_before, cpu_before, total = [], [], _bytes_sent(trainer), time.process_time(), 0.0
+    epochs, weights, sent, cpu, total = [], [], 0, 0.0, 0.0
     for epoch in range(trainer.config.epochs):
-        started = time.perf_counter()
+        sent_before, cpu_before, started = _bytes_sent(trainer), time.process_time(), time.perf_counter()
         trainer._step(epoch)
         meet(size)
         total += time.perf_counter() - started
-        weights.append({name: value.clone() for name, value in trainer.model.state_dict().items()})
-        epochs.append(
-            {
-                "epoch": epoch,
-                "seconds": total,
-                "cpu_seconds": time.process_time() - cpu_before,
-                "bytes": int(over_ranks(size, [_bytes_sent(trainer) - sent_before], "SUM")[0]),
-            }
-        )
+        cpu += time.process_time() - cpu_before
+        sent += _bytes_sent(trainer) - sent_before
+        all_sent = int(over_ranks(size, [sent], "SUM")[0])
+        epochs.append({"epoch": epoch, "seconds": total, "cpu_seconds": cpu, "bytes": all_sent})
+        if trainer._input.is_learned:
+            # The weights alone do not say what was learned.
+            epochs[-1] |= trainer._evaluate()
+        else:
+            weights.append({name: value.clone() for name, value in trainer.model.state_dict().items()})
     peak = int(over_ranks(size, [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024], "MAX")[0])
-    for entry, state in zip(epochs, weights, strict=True):
+    for entry, state in zip(epochs, weights, strict=False):
         trainer.model.load_state_dict(state)
-        entry |= trainer._evaluate() | {"peak_rss_bytes": peak}
+        entry |= trainer._evaluate()
+    epochs = [entry | {"peak_rss_bytes": peak} for entry in epochs]
     if rank == 0:
         out.write_text(json.dumps(epochs))
     if size > 1:

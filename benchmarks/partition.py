@@ -95,6 +95,9 @@ def systems(layouts: Sequence[str]) -> list[System]:
                 loose = ("--replica-imbalance", "inf")
                 found.append(System(name="asepr streaming", layout=layout, method=method, form=Form.STREAMING))
                 found.append(System(name="asepr loose copies", layout=layout, method=method, options=loose))
+            if method == "asepr" and layout == "edge-cut":
+                nodes = ("--balance", "nodes")
+                found.append(System(name="asepr nodes alone", layout=layout, method=method, options=nodes))
         peers = [*NODE_PEERS, *EDGE_PEERS] if layout == "vertex-cut" else [*NODE_PEERS]
         found += [System(name=name, layout=layout) for name in peers]
     return found

@@ -49,7 +49,8 @@ PARTITIONS: dict[str, dict[str, Any]] = {
     "hdrf": {"method": "hdrf", "layout": "vertex-cut"},
     "metis": {"method": "metis", "layout": "edge-cut"},
     "asepr": {"method": "asepr", "layout": "edge-cut"},
-    "asepr, no attributes": {"method": "asepr", "layout": "edge-cut", "attr_weight": 0.0},
+    "asepr, vertex-cut": {"method": "asepr", "layout": "vertex-cut"},
+    "asepr, vertex-cut, no attributes": {"method": "asepr", "layout": "vertex-cut", "attr_weight": 0.0},
 }
 ON_EVERY_PARTITION = ("plain average", "exact")
 ALONE = ("plain average", "+ distillation", "+ cross-layer", "+ contrast", "+ in-batch contrast")

@@ -124,7 +124,7 @@ def cases(graph: GraphFiles, chosen: argparse.Namespace) -> Iterator[dict[str, A
     meets_distdgl = chosen.distdgl is not None and chosen.hosts_script is not None and graph.edge_split is None
     alone = {"graph": graph.name, "system": "one-machine", "partition": "none", "hosts": 1, "mbit": 0}
     yield {**alone, "mode": "full-graph", "seed": 0}
-    modes = ["mini-batch"] + ["mini-batch, stored aggregates"] * (graph.edge_split is None)
+    modes = ["mini-batch"] if graph.edge_split else ["mini-batch", "mini-batch, stored aggregates"]
     for seed in range(chosen.seeds):
         for mode in modes:
             yield {**alone, "mode": mode, "seed": seed}
@@ -266,16 +266,16 @@ def train_here(path: Path, values: dict[str, Any], out: Path) -> None:
         sent += _bytes_sent(trainer) - sent_before
         all_sent = int(over_ranks(size, [sent], "SUM")[0])
         epochs.append({"epoch": epoch, "seconds": total, "cpu_seconds": cpu, "bytes": all_sent})
+        weights.append({name: value.clone() for name, value in trainer.model.state_dict().items()})
         if trainer._input.is_learned:
             # The weights alone do not say what was learned.
             epochs[-1] |= trainer._evaluate()
-        else:
-            weights.append({name: value.clone() for name, value in trainer.model.state_dict().items()})
     peak = int(over_ranks(size, [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024], "MAX")[0])
-    for entry, state in zip(epochs, weights, strict=False):
-        trainer.model.load_state_dict(state)
-        entry |= trainer._evaluate()
-    epochs = [entry | {"peak_rss_bytes": peak} for entry in epochs]
+    for entry, state in zip(epochs, weights, strict=True):
+        entry["peak_rss_bytes"] = peak
+        if not trainer._input.is_learned:
+            trainer.model.load_state_dict(state)
+            entry |= trainer._evaluate()
     if rank == 0:
         out.write_text(json.dumps(epochs))
     if size > 1:

@@ -1,5 +1,6 @@
 """The method `asepr` for vertex-cuts: which form a run takes, and the best of a few candidates."""
 
+import contextlib
 import functools
 from collections.abc import Iterator
 
@@ -10,7 +11,7 @@ from asepr.partition.attribute_prior import attribute_prior
 from asepr.partition.copies import mark_copies
 from asepr.partition.copies_kernels import count_copies_by_part
 from asepr.partition.expansion import expand_parts
-from asepr.partition.owned_edges import OwnedEdges, owned_edges
+from asepr.partition.owned_edges import OwnedEdges
 from asepr.partition.owner_split import REFINED_CORE_SLACK, Prior, split_owners
 from asepr.partition.plan import Form, choose_form
 from asepr.partition.ranking import rank_nodes
@@ -52,7 +53,7 @@ def place_edges(problem: PartitionProblem) -> EdgePartArray:
     if problem.num_parts == 1 or choose_form(problem) is Form.STREAMING:
         return _Run(problem).best(prior)
     # Every start and refinement reads the same edges by owner.
-    with owned_edges(problem, *rank_nodes(problem), None) as owned:
+    with contextlib.closing(OwnedEdges(problem, *rank_nodes(problem))) as owned:
         return _Run(problem, owned).best(prior)
 
 
@@ -63,7 +64,7 @@ class _VertexCut:
         self._problem = problem
         self.edge_part = edge_part
 
-    @functools.cached_property
+    @property
     def score(self) -> float:
         """Copies, raised by as much as the fullest part is above the bound."""
         return self._num_copies * max(1.0, self._balance / (1 + self._problem.replica_imbalance))

@@ -75,7 +75,7 @@ def owned_edges(
         yield given
         return
     made = OwnedEdges(problem, order, ranked_degree)
-    del order  # which the caller may want to be rid of
+    del order, ranked_degree  # which the caller may want to be rid of
     with contextlib.closing(made):
         yield made
 

@@ -493,6 +493,8 @@ class Trainer:
             self._best_weights, epoch = load_weights(folder / BEST_NAME, self.model)
             if self._input.is_learned:
                 self._best_rows = self._load_apart(folder / BEST_NAME, epoch).get("input", {})
+                # Seen to fit before there is work to lose; those of the last epoch come next.
+                self._input.load_state(self._best_rows)
         if self._kept_apart:
             saved = self._load_apart(folder, self._epoch)
             for name, part in self._kept_apart.items():

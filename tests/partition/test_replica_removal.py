@@ -1,5 +1,6 @@
 """Refinement equals the same rule in plain Python, never adds copies, and keeps to both bounds."""
 
+import contextlib
 from collections import Counter
 
 import numpy as np
@@ -8,7 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from asepr.partition import replica_removal
+from asepr.partition.owned_edges import OwnedEdges
 from asepr.partition.owner_split import split_owners
+from asepr.partition.ranking import rank_nodes
 from asepr.partition.replica_removal import remove_replicas
 from asepr.stream.scratch import ScratchDir
 from tests.graphs import NAMED_GRAPHS, Graph, copies_of, graph, graphs, problem, random_graph
@@ -201,3 +204,13 @@ def test_chunk_size_changes_nothing(scratch: ScratchDir):
     begun = np.array(split_owners(given_problem))
     small_chunks = problem(skewed, 8, "vertex-cut", scratch, chunk_edges=17)
     assert np.array_equal(remove_replicas(small_chunks, begun), remove_replicas(given_problem, begun))
+
+
+def test_edges_by_owner_that_are_there_already_change_nothing(scratch: ScratchDir):
+    given_problem = problem(random_graph(300, 3000), 8, "vertex-cut", scratch)
+    begun = np.array(split_owners(given_problem))
+    refined = np.array(remove_replicas(given_problem, begun))
+    with contextlib.closing(OwnedEdges(given_problem, *rank_nodes(given_problem))) as owned:
+        for _ in range(2):
+            assert np.array_equal(split_owners(given_problem, owned=owned), begun)
+            assert np.array_equal(remove_replicas(given_problem, begun, owned=owned), refined)

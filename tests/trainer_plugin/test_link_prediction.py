@@ -12,6 +12,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'asepr[train]'")
 
+from safetensors.torch import load_file  # noqa: E402
+
 import asepr  # noqa: E402
 from asepr.errors import ShardError, TrainingError  # noqa: E402
 from asepr.trainer_plugin.link_ranking import link_measures  # noqa: E402
@@ -262,6 +264,10 @@ def test_learned_rows_go_on_from_a_checkpoint(mode: str, tmp_path: Path):
         for name, value in whole.items():
             np.testing.assert_array_equal(value, resumed[name])
         assert whole["best"] == resumed["best"]
+    for name in ("checkpoint", "rank-00000-6", "rank-00001-6"):
+        last, found = (load_file(tmp_path / "c" / run / f"{name}.safetensors") for run in ("whole", "halves"))
+        assert last.keys() == found.keys()
+        assert all(torch.equal(last[key], found[key]) for key in last)
 
 
 def test_learned_rows_that_do_not_fit(tmp_path: Path):
